@@ -1,0 +1,40 @@
+# PYTHON=... chooses the interpreter that .venv is made with; ARGS=... goes on to `chunksmith sweep`.
+export PYTHON
+BIN := .venv/bin
+SETUP := python=$$(tools/find_python.sh) && "$$python" tools/setup.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev test sweep lint clean
+
+help:
+	@echo "make sweep [ARGS=...]  the demo sweep: search_spaces/cpu_demo.yaml"
+	@echo "make test              all checks, then all tests"
+	@echo "make lint              the checks alone; ruff mends what it can"
+	@echo "make setup             .venv and the tiny model, nothing else"
+	@echo "make clean             remove .venv, caches and build output; runs/ stays"
+
+setup:
+	@$(SETUP)
+
+setup-dev:
+	@$(SETUP) --dev
+
+sweep: setup
+	@$(BIN)/chunksmith sweep search_spaces/cpu_demo.yaml $(ARGS)
+
+test: setup-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+lint: setup-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .venv.busy build chunksmith.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
