@@ -1,0 +1,82 @@
+"""Methods that vLLM mixes into its worker class (``worker_extension_cls``), called by ``collective_rpc``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from orchestrator.vllm_plugin import dsv4, workspace
+from orchestrator.vllm_plugin.protocol import WORKER_KNOBS, WorkerReport
+from orchestrator.vllm_plugin.settings import settings_of
+from orchestrator.vllm_plugin.state import PLUGIN, WORKER
+
+_KIMI_MODULE = "vllm.models.kimi_k3.nvidia.mla"
+_COUNTED = "_chunksmith_counted"
+
+
+class WorkerExtension:
+    """Mixed into vLLM's worker. Names carry a prefix, since vLLM refuses an extension that shares one with the
+    worker."""
+
+    model_runner: Any
+    vllm_config: Any
+
+    def chunksmith_worker_retune(self, values: dict[str, int | None], max_num_seqs: int | None = None) -> None:
+        """Apply live values; a knob that is not named, or None, goes to its value at engine start.
+
+        Args:
+            values: By knob of ``WORKER_KNOBS``.
+            max_num_seqs: The live scheduler value, which the sizing rule reads.
+
+        Raises:
+            ValueError: An unknown knob or a value out of its range.
+            RuntimeError: The plugin patched nothing in this process.
+        """
+        if PLUGIN.refused is not None:
+            raise RuntimeError(PLUGIN.refused)
+        if unknown := sorted(set(values) - set(WORKER_KNOBS)):
+            raise ValueError(f"unknown worker knob {unknown[0]!r}; known: {', '.join(WORKER_KNOBS)}")
+        settings = settings_of(self.vllm_config)
+        cap = values.get("mla_workspace_rows") or settings.mla_workspace_rows
+        workspace.resize(self.model_runner, cap=cap, max_num_seqs=max_num_seqs)
+        dsv4.set_chunk_size(values.get("prefill_chunk_size"))
+        dsv4.set_area_limit(values.get("prefill_area_limit") or settings.prefill_area_limit)
+
+    def chunksmith_worker_report(self) -> WorkerReport:
+        """What is in force, read from the builders themselves, and the counters."""
+        _count_kimi_entries()
+        builders = workspace.builders_of(self.model_runner)
+        first = builders[0] if builders else None
+        tensor = first.chunked_prefill_workspace if first is not None else None
+        settings = settings_of(self.vllm_config)
+        return WorkerReport(
+            refused=PLUGIN.refused,
+            workspace_cap=settings.mla_workspace_rows,
+            workspace_rows=first.chunked_prefill_workspace_size if first is not None else None,
+            tensor_rows=tensor.shape[0] if tensor is not None else None,
+            workspace_bytes=sum(_nbytes(builder.chunked_prefill_workspace) for builder in builders) or None,
+            workspace_alignment=workspace.alignment(self.vllm_config) if builders else None,
+            builders=len(builders),
+            kv_blocks=self.vllm_config.cache_config.num_gpu_blocks,
+            cpu_chunked_prefill=settings.cpu_chunked_prefill,
+            prefill_chunk_size=WORKER.start_chunk_size and dsv4.chunk_size(),
+            prefill_area_limit=WORKER.area_limit,
+            context_plans=WORKER.context_plans,
+            context_chunks=WORKER.context_chunks,
+            workspace_entries=WORKER.workspace_entries,
+            area_plans=WORKER.area_plans,
+            area_chunks=WORKER.area_chunks,
+        )
+
+
+def _nbytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _count_kimi_entries() -> None:
+    """Kimi-K3 has a context path of its own, in a module that exists on NVIDIA only and is loaded with the model."""
+    module = sys.modules.get(_KIMI_MODULE)
+    attention = getattr(module, "MultiHeadLatentAttention", None)
+    if attention is not None and not hasattr(attention, _COUNTED):
+        attention._compute_prefill_context = workspace.count_entries(attention._compute_prefill_context)
+        setattr(attention, _COUNTED, True)
