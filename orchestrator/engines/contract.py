@@ -1,0 +1,164 @@
+"""What an engine is to the rest of Chunksmith: started with engine-scope values, retuned, run for a block, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from orchestrator.errors import ChunksmithError
+from orchestrator.vllm_plugin import PluginSettings
+from orchestrator.workloads import Load, Prompt
+
+KnobValue = bool | int | float | str | None
+"""One value of a knob; None means vLLM's own default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Everything that is fixed when an engine starts.
+
+    Attributes:
+        model: Folder of the model, or its name on a hub.
+        args: Fields of vLLM's ``AsyncEngineArgs``.
+        env: Environment of every process of the engine.
+        plugin: Settings of our plugin.
+    """
+
+    model: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    plugin: PluginSettings = field(default_factory=PluginSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InForce:
+    """What the engine really runs with, read back from the objects that serve requests; None where there is no such
+    thing.
+
+    ``workspace_bytes`` is the sum over all builders of one worker; ``kv_blocks`` counts blocks of one worker.
+    """
+
+    workspace_rows: int | None = None
+    workspace_bytes: int | None = None
+    workspace_alignment: int | None = None
+    builders: int | None = None
+    kv_blocks: int | None = None
+    prefill_chunk_size: int | None = None
+    prefill_area_limit: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    long_prefill_token_threshold: int | None = None
+    cpu_chunked_prefill: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """A started engine.
+
+    Attributes:
+        resolved: vLLM's own configuration after its defaults, as far as it can be written as JSON.
+        max_model_len: Tokens; with ``block_size``, ``dcp`` and ``interleave`` what the sizing rule reads.
+        start_s: Seconds from the call of ``start`` until the engine could serve.
+    """
+
+    engine_id: str
+    kind: str
+    version: str
+    host: str
+    log_path: str
+    vocab_size: int
+    max_model_len: int
+    block_size: int
+    dcp: int
+    interleave: int
+    sparse: bool
+    in_force: InForce
+    resolved: Mapping[str, Any]
+    start_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What happened inside the engine during one block. The two maxima are over its steps."""
+
+    context_chunks: int = 0
+    workspace_entries: int = 0
+    area_plans: int = 0
+    scheduler_steps: int = 0
+    max_step_tokens: int = 0
+    max_running_requests: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestTimeline:
+    """Raw timestamps of one request, in seconds from the start of its block.
+
+    ``arrival_s`` is when the load meant to send it, ``send_s`` when it was sent. ``token_times_s`` has one entry for
+    each chunk of the stream, which is one token unless the engine joins several. ``top2_gaps`` is the difference of
+    the log probabilities of the two best tokens at each output position, where they were asked for.
+    """
+
+    index: int
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    arrival_s: float
+    send_s: float
+    first_token_s: float | None
+    end_s: float | None
+    token_times_s: Sequence[float]
+    output_token_ids: Sequence[int]
+    top2_gaps: Sequence[float] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockResult:
+    """One short measurement: raw timelines, what was in force, and what the engine counted. No metric is computed
+    here."""
+
+    started_at: datetime
+    duration_s: float
+    requests: Sequence[RequestTimeline]
+    in_force: InForce
+    counters: Counters
+
+
+class EngineError(ChunksmithError):
+    """An engine failed. ``label`` is its failure class; ``lost`` says that a fresh engine may well do better."""
+
+    def __init__(self, label: str, detail: str, *, lost: bool = False, log_path: str | None = None) -> None:
+        super().__init__(f"{label}: {detail}" + (f" (engine log: {log_path})" if log_path else ""))
+        self.label, self.detail, self.lost, self.log_path = label, detail, lost, log_path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_error, (self.label, self.detail, self.lost, self.log_path)
+
+
+def _rebuild_error(label: str, detail: str, lost: bool, log_path: str | None) -> EngineError:
+    return EngineError(label, detail, lost=lost, log_path=log_path)
+
+
+class Engine(Protocol):
+    """The contract. ``orchestrator.engines.testing`` holds the suite that every engine passes."""
+
+    def start(self, config: EngineConfig) -> EngineInfo:
+        """Start and warm nothing up. Raises EngineError; nothing is left running then."""
+
+    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
+        """Put the live knobs into force and return the seconds it took.
+
+        A knob that is not named, or None, goes to its value at engine start. Raises ValueError for an unknown knob
+        or a value out of range, EngineError when the engine is gone.
+        """
+
+    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+        """Serve the prompts once under the load and return the raw timelines, one for each prompt in their order."""
+
+    def stop(self) -> None:
+        """Stop in good order and free everything. Does nothing when the engine is not running."""
+
+    def abort(self) -> None:
+        """Free everything at once, also while a block is running or the engine hangs."""

@@ -1,0 +1,252 @@
+"""A real vLLM engine in this process and its children: AsyncLLM with our plugin's worker extension."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrator.engines.contract import (
+    BlockResult,
+    Counters,
+    EngineConfig,
+    EngineError,
+    EngineInfo,
+    InForce,
+    KnobValue,
+)
+from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
+from orchestrator.vllm_plugin import (
+    RPC_WORKER_REPORT,
+    RPC_WORKER_RETUNE,
+    SCHEDULER_KNOBS,
+    UTILITY_SCHEDULER_REPORT,
+    UTILITY_SCHEDULER_RETUNE,
+    WORKER_EXTENSION,
+    WORKER_KNOBS,
+    SchedulerReport,
+    WorkerReport,
+)
+from orchestrator.workloads import Load, Prompt
+
+T = TypeVar("T")
+
+QUIET_ENV = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+"""Set for every engine: nothing is sent to anybody, and every process is a fresh one that carries the engine's own
+environment."""
+
+
+class VllmEngine:
+    """The contract of ``orchestrator.engines.Engine``. One engine for one object, and one object for one process."""
+
+    def __init__(self, engine_id: str, log_path: str) -> None:
+        self._engine_id, self._log_path = engine_id, log_path
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
+        self._thread.start()
+        self._llm: Any = None
+        self._requests = 0
+        self._max_num_seqs: int | None = None
+
+    def start(self, config: EngineConfig) -> EngineInfo:
+        begin = time.perf_counter()
+        os.environ.update({**QUIET_ENV, **config.env})
+        if Path(config.model).is_dir():
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        return self._await(self._start(config, begin))
+
+    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
+        known = {*WORKER_KNOBS, *SCHEDULER_KNOBS}
+        if unknown := sorted(set(live_values) - known):
+            raise ValueError(f"unknown live knob {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        return self._await(self._retune(live_values))
+
+    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+        return self._await(self._run(prompts, load, top2))
+
+    def stop(self) -> None:
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            self._await(_call(llm.shutdown, timeout=0.0))
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    async def _start(self, config: EngineConfig, begin: float) -> EngineInfo:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        additional = {**config.args.get("additional_config", {}), **config.plugin.additional_config()}
+        args = AsyncEngineArgs(
+            **{
+                **config.args,
+                "model": config.model,
+                "additional_config": additional,
+                "worker_extension_cls": WORKER_EXTENSION,
+            }
+        )
+        self._llm = AsyncLLM.from_engine_args(args)
+        worker, scheduler = await self._reports()
+        if reason := worker["refused"] or scheduler["refused"]:
+            raise EngineError("plugin-refused", reason, log_path=self._log_path)
+        return self._info(worker, scheduler, time.perf_counter() - begin)
+
+    async def _retune(self, live_values: Mapping[str, KnobValue]) -> float:
+        begin = time.perf_counter()
+        scheduler = {name: live_values.get(name) for name in SCHEDULER_KNOBS}
+        worker = {name: live_values.get(name) for name in WORKER_KNOBS}
+        await self._core(UTILITY_SCHEDULER_RETUNE, scheduler)
+        await self._workers(RPC_WORKER_RETUNE, worker, scheduler["max_num_seqs"])
+        return time.perf_counter() - begin
+
+    async def _run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
+        if self._llm.vllm_config.cache_config.enable_prefix_caching:
+            await self._llm.reset_prefix_cache()
+        before, steps_before = await self._reports()
+        started_at = datetime.now(UTC)
+
+        def stream(_index: int, prompt: Prompt) -> AsyncIterator[StreamChunk]:
+            return self._stream(prompt, top2)
+
+        requests, duration = await drive(stream, prompts, load)
+        worker, scheduler = await self._reports()
+        return BlockResult(
+            started_at=started_at,
+            duration_s=duration,
+            requests=requests,
+            in_force=_in_force(worker, scheduler),
+            counters=Counters(
+                context_chunks=worker["context_chunks"] - before["context_chunks"],
+                workspace_entries=worker["workspace_entries"] - before["workspace_entries"],
+                area_plans=worker["area_plans"] - before["area_plans"],
+                scheduler_steps=scheduler["steps"] - steps_before["steps"],
+                max_step_tokens=scheduler["max_step_tokens"],
+                max_running_requests=scheduler["max_running_requests"],
+            ),
+        )
+
+    async def _stream(self, prompt: Prompt, top2: bool) -> AsyncIterator[StreamChunk]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        sampling = SamplingParams(
+            temperature=0.0,
+            max_tokens=prompt.output_len,
+            ignore_eos=True,
+            detokenize=False,
+            logprobs=2 if top2 else None,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        self._requests += 1
+        request_id = f"{self._engine_id}-{self._requests}"
+        try:
+            async for output in self._llm.generate(
+                {"prompt_token_ids": list(prompt.token_ids)}, sampling, request_id=request_id
+            ):
+                completion = output.outputs[0]
+                gaps = _gaps(completion.logprobs) if top2 else None
+                yield StreamChunk(list(completion.token_ids), gaps, output.num_cached_tokens or 0)
+        except EngineDeadError as error:
+            raise self._dead() from error
+        except ValueError as error:
+            raise RequestFailed(str(error)) from error
+
+    async def _reports(self) -> tuple[WorkerReport, SchedulerReport]:
+        workers: list[WorkerReport] = await self._workers(RPC_WORKER_REPORT)
+        scheduler: SchedulerReport = await self._core(UTILITY_SCHEDULER_REPORT)
+        return workers[0], scheduler
+
+    async def _workers(self, method: str, *args: Any) -> Any:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            return await self._llm.collective_rpc(method, args=args)
+        except EngineDeadError as error:
+            raise self._dead() from error
+
+    async def _core(self, method: str, *args: Any) -> Any:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            return await self._llm.engine_core.call_utility_async(method, *args)
+        except EngineDeadError as error:
+            raise self._dead() from error
+
+    def _dead(self) -> EngineError:
+        return EngineError("engine-dead", "vLLM's engine core is gone", lost=True, log_path=self._log_path)
+
+    def _info(self, worker: WorkerReport, scheduler: SchedulerReport, start_s: float) -> EngineInfo:
+        import vllm
+
+        config = self._llm.vllm_config
+        text_config = config.model_config.hf_text_config
+        return EngineInfo(
+            engine_id=self._engine_id,
+            kind="vllm",
+            version=vllm.__version__,
+            host=socket.gethostname(),
+            log_path=self._log_path,
+            vocab_size=config.model_config.get_vocab_size(),
+            max_model_len=config.model_config.max_model_len,
+            block_size=config.cache_config.block_size,
+            dcp=config.parallel_config.decode_context_parallel_size,
+            interleave=config.parallel_config.cp_kv_cache_interleave_size or 1,
+            sparse=hasattr(text_config, "index_topk"),
+            in_force=_in_force(worker, scheduler),
+            resolved=_as_json(config),
+            start_s=start_s,
+        )
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _call(function: Any, **kwargs: Any) -> None:
+    function(**kwargs)
+
+
+def _in_force(worker: WorkerReport, scheduler: SchedulerReport) -> InForce:
+    return InForce(
+        workspace_rows=worker["workspace_rows"],
+        workspace_bytes=worker["workspace_bytes"],
+        workspace_alignment=worker["workspace_alignment"],
+        builders=worker["builders"],
+        kv_blocks=worker["kv_blocks"],
+        prefill_chunk_size=worker["prefill_chunk_size"],
+        prefill_area_limit=worker["prefill_area_limit"],
+        max_num_batched_tokens=scheduler["max_num_batched_tokens"],
+        max_num_seqs=scheduler["max_num_seqs"],
+        long_prefill_token_threshold=scheduler["long_prefill_token_threshold"],
+        cpu_chunked_prefill=worker["cpu_chunked_prefill"],
+    )
+
+
+def _gaps(logprobs: Any) -> list[float]:
+    """Difference of the two best log probabilities at each position of a chunk."""
+    gaps = []
+    for position in logprobs:
+        best = sorted((entry.logprob for entry in position.values()), reverse=True)
+        gaps.append(best[0] - best[1])
+    return gaps
+
+
+def _as_json(config: Any) -> dict[str, Any]:
+    """The parts of a VllmConfig that tell how the engine runs; values that JSON does not know are written as text."""
+    parts = {}
+    for name in ("model_config", "cache_config", "parallel_config", "scheduler_config", "attention_config"):
+        part = getattr(config, name, None)
+        if part is not None and dataclasses.is_dataclass(part):
+            values = {f.name: getattr(part, f.name, None) for f in dataclasses.fields(part) if f.init}
+            values.pop("hf_config", None)
+            parts[name] = json.loads(json.dumps(values, default=str))
+    parts["additional_config"] = json.loads(json.dumps(config.additional_config, default=str))
+    return parts
