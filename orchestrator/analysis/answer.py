@@ -1,0 +1,115 @@
+"""The answer to a sweep, as data."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.console import Console
+
+from orchestrator.analysis import render
+from orchestrator.analysis.accuracy import AccuracyCheck
+
+Decision = Literal["winner", "no clear winner"]
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A point that was measured again with fresh prompts.
+
+    Attributes:
+        trial: Number of the trial that found it.
+        point: One value per knob.
+        ratio: Geometric mean of candidate / baseline; ``None`` without a complete pair. So are ``ratio_low`` and
+            ``ratio_high``, the ends of its interval (0 and infinity if there is one pair only).
+        pairs: Pairs behind the ratio.
+        accuracy: Outcome of the accuracy guard.
+        obstacle: Why the point cannot be recommended; ``None`` if it can.
+    """
+
+    trial: int
+    point: dict[str, Any]
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    pairs: int
+    accuracy: AccuracyCheck
+    obstacle: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a run says. Without a winner, the fields from ``ratio`` to ``env`` describe the best confirmed point.
+
+    Attributes:
+        decision: ``"winner"`` only if a confirmed point is better than the baseline beyond doubt and passes the guard.
+        reason: Why this decision, in one line.
+        study: Name of the study.
+        metric: Objective: a column of the blocks table.
+        direction: ``minimize`` or ``maximize``.
+        ratio: Candidate / baseline; ``None`` if nothing was confirmed. So are the other fields of the point.
+        ratio_low: Lower end of the interval.
+        ratio_high: Upper end of the interval.
+        level: Confidence level of this one interval: ``1 - (1 - family_level) / finalists``.
+        family_level: Confidence that the intervals of all finalists hold at once.
+        pairs: Pairs behind the ratio.
+        trial: Number of the trial.
+        point: One value per knob.
+        memory: ``workspace_rows``, ``workspace_bytes``, ``workspace_alignment`` (rows), ``builders``, ``kv_blocks`` in
+            force, and under ``baseline`` the ``workspace_rows`` and ``workspace_bytes`` of the baseline.
+        accuracy: Outcome of the accuracy guard.
+        serve_args: Arguments after ``vllm serve`` that reproduce the point.
+        env: Environment variables that reproduce the point.
+        finalists: The confirmed points, best ratio first.
+        counts: ``trials`` by outcome and ``failures`` by class.
+    """
+
+    decision: Decision
+    reason: str
+    study: str
+    metric: str
+    direction: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    level: float | None = None
+    family_level: float = 0.95
+    pairs: int = 0
+    trial: int | None = None
+    point: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+    accuracy: AccuracyCheck | None = None
+    serve_args: list[str] | None = None
+    env: dict[str, str] | None = None
+    finalists: tuple[Finalist, ...] = ()
+    counts: dict[str, dict[str, int]]
+
+    def to_json(self) -> str:
+        """The fields as a JSON object. JSON knows no infinity: an open end of an interval is ``null``."""
+        return json.dumps(_without_infinity(asdict(self)), indent=2, allow_nan=False)
+
+    def command(self) -> str:
+        """The shell command that serves the point.
+
+        Raises:
+            ValueError: There is no winner, so there is nothing to deploy.
+        """
+        if self.decision != "winner" or self.serve_args is None or self.env is None:
+            raise ValueError("there is no winner, so there is no command to deploy")
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        return " ".join([*assignments, "vllm", "serve", shlex.join(self.serve_args)])
+
+    def render(self, console: Console) -> None:
+        """Print the answer for a person to read."""
+        render.render(self, console)
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_infinity(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(member) for member in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

@@ -1,0 +1,222 @@
+"""Which point to deploy, if any."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.analysis.accuracy import check_accuracy
+from orchestrator.analysis.answer import Answer, Finalist
+from orchestrator.analysis.run_spec import RunSpec
+from orchestrator.errors import ChunksmithError
+from orchestrator.measurement.stats import RatioInterval, paired_ratio
+from orchestrator.records import RunFolder, parse_object, read_arrow
+
+FAMILY_LEVEL = 0.95
+"""Confidence that the intervals of all confirmed points hold at once."""
+
+_MEMORY = ("workspace_rows", "workspace_bytes", "workspace_alignment", "builders", "kv_blocks")
+
+Row = Mapping[str, Any]
+
+
+def best(run_path: Path | str) -> Answer:
+    """The answer that a run's records support.
+
+    Only blocks of phase ``confirm`` count: those of the search chose the finalists, so the best of them looks better
+    than it is. Each of the ``k`` confirmed points gets an interval at level ``1 - 0.05 / k`` (Bonferroni's inequality),
+    so that all intervals hold at once with 95 % and picking the best afterwards costs no confidence.
+
+    A point wins if its trial is complete, it is not the baseline itself, no request failed in its confirmation, its
+    interval excludes 1 on the better side, it passes the accuracy guard, and no such point has a better ratio.
+    Otherwise the decision is ``no clear winner``.
+
+    Args:
+        run_path: Folder of the run. A sweep may still be writing to it; the answer is final only after its last
+            confirmation, because ``k`` counts the points confirmed so far.
+
+    Raises:
+        UserError: Not a run folder, or its ``spec.yaml`` lacks or misstates a key that is needed.
+        ChunksmithError: The records contradict each other.
+    """
+    run = RunFolder.open(run_path)
+    spec = RunSpec.read(run.spec)
+    trials = _trials(run, spec)
+    of_phase = pc.field("phase")
+    blocks = _by_trial(read_arrow(run.path, "blocks", where=(of_phase == "confirm") & ~pc.field("dropped")))
+    requests = _by_trial(read_arrow(run.path, "requests", where=of_phase == "accuracy"))
+    if missing := sorted(blocks.keys() - trials.keys()):
+        raise ChunksmithError(f"{run.path}: trial {missing[0]} was confirmed, but trials/ does not hold it.")
+
+    level = 1 - (1 - FAMILY_LEVEL) / len(blocks) if blocks else None
+    finalists = sorted(
+        (_finalist(run, trials[trial], blocks[trial], requests[trial], spec, level) for trial in blocks if level),
+        key=lambda finalist: (_badness(finalist, spec), finalist.trial),
+    )
+    counts = _counts(trials.values())
+    answer = partial(Answer, study=spec.study, metric=spec.metric, direction=spec.direction, counts=counts)
+    if not finalists:
+        return answer(decision="no clear winner", reason=_why_none_confirmed(counts["trials"]))
+    winner = next((finalist for finalist in finalists if finalist.obstacle is None), None)
+    shown = winner or finalists[0]
+    if winner:
+        reason = (
+            f"trial {winner.trial} has the best ratio among the confirmed points whose interval excludes 1 "
+            "and that pass the accuracy guard"
+        )
+    else:
+        reason = "; ".join(f"trial {finalist.trial}: {finalist.obstacle}" for finalist in finalists)
+    row = trials[shown.trial]
+    return answer(
+        decision="winner" if winner else "no clear winner",
+        reason=reason,
+        ratio=shown.ratio,
+        ratio_low=shown.ratio_low,
+        ratio_high=shown.ratio_high,
+        level=level,
+        family_level=FAMILY_LEVEL,
+        pairs=shown.pairs,
+        trial=shown.trial,
+        point=shown.point,
+        memory=_memory(row, blocks[shown.trial]),
+        accuracy=shown.accuracy,
+        serve_args=list(row["serve_args"]),
+        env={name: str(value) for name, value in _object(run, row, "env").items()},
+        finalists=tuple(finalists),
+    )
+
+
+def _trials(run: RunFolder, spec: RunSpec) -> dict[int, Row]:
+    trials: dict[int, Row] = {}
+    for row in read_arrow(run.path, "trials").to_pylist():
+        if row["trial"] in trials:
+            raise ChunksmithError(f"{run.path}: trials/ holds trial {row['trial']} twice.")
+        if (row["metric"], row["direction"]) != (spec.metric, spec.direction):
+            raise ChunksmithError(
+                f"{run.path}: trial {row['trial']} has the objective {row['direction']} {row['metric']}, "
+                f"but {run.spec.name} says {spec.direction} {spec.metric}."
+            )
+        trials[row["trial"]] = row
+    return trials
+
+
+def _by_trial(table: pa.Table) -> defaultdict[int, list[Row]]:
+    rows: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in table.to_pylist():
+        rows[row["trial"]].append(row)
+    return rows
+
+
+def _finalist(
+    run: RunFolder, trial: Row, blocks: Sequence[Row], requests: Sequence[Row], spec: RunSpec, level: float
+) -> Finalist:
+    point = _object(run, trial, "point")
+    accuracy = check_accuracy(requests, spec.tolerance)
+    pairs, faults = _pairs(run, trial["trial"], blocks, spec.metric)
+    interval = paired_ratio(*zip(*pairs, strict=True), level=level) if pairs else None
+    measured = {
+        role: [_object(run, block, "point") for block in blocks if block["role"] == role]
+        for role in ("baseline", "candidate")
+    }
+
+    if trial["outcome"] != "complete":
+        obstacle: str | None = f"the trial is {trial['outcome']}"
+    elif any(candidate in measured["baseline"] for candidate in (point, *measured["candidate"])):
+        obstacle = "it is the baseline itself"
+    elif faults:
+        obstacle = faults[0]
+    elif interval is None:
+        obstacle = "no pair of blocks is complete"
+    elif not _excludes_one(interval, spec):
+        obstacle = f"its interval, {interval.low:.3f} to {interval.high:.3f}, {_where_one_lies(interval)}"
+    elif not accuracy.passed:
+        obstacle = f"accuracy guard failed: {accuracy.reason}"
+    else:
+        obstacle = None
+    return Finalist(
+        trial=trial["trial"],
+        point=point,
+        ratio=interval.ratio if interval else None,
+        ratio_low=interval.low if interval else None,
+        ratio_high=interval.high if interval else None,
+        pairs=len(pairs),
+        accuracy=accuracy,
+        obstacle=obstacle,
+    )
+
+
+def _pairs(
+    run: RunFolder, trial: int, blocks: Sequence[Row], metric: str
+) -> tuple[list[tuple[float, float]], list[str]]:
+    """(candidate, baseline) of every complete pair, and what speaks against trusting them."""
+    sides: defaultdict[int, dict[str, Row]] = defaultdict(dict)
+    for block in blocks:
+        if block["role"] in sides[block["pair"]]:
+            raise ChunksmithError(
+                f"{run.path}: trial {trial}, pair {block['pair']}: two blocks of the {block['role']}."
+            )
+        sides[block["pair"]][block["role"]] = block
+    pairs: list[tuple[float, float]] = []
+    faults: list[str] = []
+    for pair, side in sorted(sides.items()):
+        for role, block in sorted(side.items()):
+            # A request that fails early makes a block look fast.
+            if block["failed_requests"]:
+                faults.append(f"{block['failed_requests']} requests of the {role} failed in pair {pair}")
+        if len(side) < 2:
+            continue  # The sweep was stopped between the two blocks, or is about to run the second.
+        values = side["candidate"][metric], side["baseline"][metric]
+        if all(value is not None and math.isfinite(value) and value > 0 for value in values):
+            pairs.append(values)
+        else:
+            faults.append(f"pair {pair} has no usable {metric}: candidate {values[0]}, baseline {values[1]}")
+    return pairs, faults
+
+
+def _excludes_one(interval: RatioInterval, spec: RunSpec) -> bool:
+    return interval.high < 1 if spec.minimize else interval.low > 1
+
+
+def _where_one_lies(interval: RatioInterval) -> str:
+    return "includes 1" if interval.low <= 1 <= interval.high else "lies on the worse side of 1"
+
+
+def _badness(finalist: Finalist, spec: RunSpec) -> float:
+    if finalist.ratio is None:
+        return math.inf
+    return finalist.ratio if spec.minimize else -finalist.ratio
+
+
+def _memory(trial: Row, blocks: Sequence[Row]) -> dict[str, Any]:
+    memory: dict[str, Any] = {name: trial[name] for name in _MEMORY}
+    memory["baseline"] = {}
+    for name in ("workspace_rows", "workspace_bytes"):
+        found = {block[name] for block in blocks if block["role"] == "baseline"}
+        memory["baseline"][name] = found.pop() if len(found) == 1 else None
+    return memory
+
+
+def _counts(trials: Iterable[Row]) -> dict[str, dict[str, int]]:
+    rows = list(trials)
+    failures = Counter(row["failure"] for row in rows if row["failure"] is not None)
+    return {"trials": dict(Counter(row["outcome"] for row in rows)), "failures": dict(failures)}
+
+
+def _why_none_confirmed(outcomes: Mapping[str, int]) -> str:
+    total, complete = sum(outcomes.values()), outcomes.get("complete", 0)
+    if not total:
+        return "no trial is recorded yet"
+    if not complete:
+        return f"none of the {total} trials is complete"
+    return f"{complete} of {total} trials are complete, but no point has been confirmed with fresh prompts"
+
+
+def _object(run: RunFolder, row: Row, column: str) -> dict[str, Any]:
+    return parse_object(row[column], where=f"{run.path}: trial {row['trial']}: {column}")

@@ -1,0 +1,146 @@
+"""The answer to a sweep, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.answer import Answer, Finalist
+
+_TAKES = {
+    "ttft": "prefill takes",
+    "tpot": "an output token takes",
+    "itl": "the wait between two tokens takes",
+    "e2el": "a request takes",
+}
+
+
+def render(answer: Answer, console: Console) -> None:
+    """Print the decision, the figures behind it, the command to deploy it if there is one, and the finalists."""
+    # `Text` and not strings: a point or an argument may hold brackets, which rich would read as its markup.
+    if answer.decision == "winner":
+        console.print(Text(f"Winner: trial {answer.trial}: {_point(answer.point)}", style="bold green"))
+    else:
+        console.print(Text("No clear winner", style="bold yellow"))
+        console.print(Text(f"Why: {answer.reason}."))
+        if answer.trial is not None:
+            console.print(Text(f"Best confirmed point, not recommended: trial {answer.trial}: {_point(answer.point)}"))
+    if answer.ratio is not None:
+        console.print(Text(f"{_ratio_sentence(answer)}."))
+    if answer.accuracy is not None and answer.accuracy.exact_match is not None:
+        console.print(Text(f"{_accuracy_sentence(answer)}."))
+    if answer.decision == "winner":
+        console.print(Text(f"{_memory_sentence(answer.memory or {})}."))
+        console.print(Text("\nDeploy it with:", style="bold"))
+        # Never wrapped: it is there to be pasted.
+        console.print(Text(answer.command()), soft_wrap=True)
+    if answer.finalists:
+        console.print()
+        console.print(_finalists_table(answer))
+    console.print(Text(f"Trials: {_counts(answer.counts)}."))
+
+
+def describe_change(metric: str, ratio: float) -> str:
+    """A ratio in plain words, for instance ``prefill takes 34 % less time``."""
+    percent = abs(ratio - 1) * 100
+    amount = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
+    if metric.endswith("_ms"):
+        takes = _TAKES[metric.removesuffix("_ms").rpartition("_")[2]]
+        return f"{takes} {amount} % {'less' if ratio < 1 else 'more'} time"
+    return f"{metric.replace('_', ' ')} is {amount} % {'lower' if ratio < 1 else 'higher'}"
+
+
+def format_ratio(value: float) -> str:
+    """A ratio with two decimals, or as many as it takes not to look like 1 when it is not."""
+    if math.isinf(value):
+        return "unbounded"
+    digits = 2
+    while digits < 6 and round(value, digits) == 1 != value:
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def _ratio_sentence(answer: Answer) -> str:
+    assert answer.ratio is not None
+    assert answer.ratio_low is not None
+    assert answer.ratio_high is not None
+    assert answer.level is not None
+    family, count = answer.family_level * 100, len(answer.finalists)
+    note = f"{answer.pairs} {_plural(answer.pairs, 'pair')}, fresh prompts"
+    if count > 1:
+        note += f"; {answer.level * 100:.1f} % for each of {count} points, so that all hold at once with {family:.0f} %"
+    return (
+        f"{format_ratio(answer.ratio)} of vLLM's default in {answer.metric}: "
+        f"{describe_change(answer.metric, answer.ratio)}, "
+        f"{family:.0f} % interval {format_ratio(answer.ratio_low)} to {format_ratio(answer.ratio_high)} ({note})"
+    )
+
+
+def _accuracy_sentence(answer: Answer) -> str:
+    check = answer.accuracy
+    assert check is not None
+    assert check.exact_match is not None
+    equal = round(check.exact_match * check.compared)
+    text = f"Accuracy: {equal} of {check.compared} requests gave exactly the default's tokens"
+    if check.excused:
+        text += f", {check.excused} more differ first at a near-tie (gap below {check.tolerance:g})"
+    return text if check.passed else f"{text}; guard failed: {check.reason}"
+
+
+def _memory_sentence(memory: Mapping[str, Any]) -> str:
+    default = memory.get("baseline", {})
+    parts = [f"workspace {_amount(memory, 'workspace_rows', 'rows')}, {_amount(memory, 'workspace_bytes', 'bytes')}"]
+    parts.append(
+        f"(default: {_amount(default, 'workspace_rows', 'rows')}, {_amount(default, 'workspace_bytes', 'bytes')})"
+    )
+    text = " ".join(parts)
+    for label, key in (("alignment", "workspace_alignment"), ("builders", "builders"), ("KV blocks", "kv_blocks")):
+        text += f"; {label} {'unknown' if memory.get(key) is None else format(memory[key], ',')}"
+    return f"Memory in force: {text}"
+
+
+def _amount(values: Mapping[str, Any], key: str, unit: str) -> str:
+    value = values.get(key)
+    return f"unknown {unit}" if value is None else f"{value:,} {unit}"
+
+
+def _finalists_table(answer: Answer) -> Table:
+    table = Table(title="Confirmed points", title_justify="left")
+    for name in ("trial", "point", "ratio", "interval", "pairs", "exact match", "verdict"):
+        table.add_column(name, overflow="fold", justify="right" if name in ("trial", "ratio", "pairs") else "left")
+    for finalist in answer.finalists:
+        table.add_row(*(Text(cell) for cell in _cells(finalist, answer)))
+    return table
+
+
+def _cells(finalist: Finalist, answer: Answer) -> tuple[str, ...]:
+    ratio = interval = "-"
+    if finalist.ratio is not None and finalist.ratio_low is not None and finalist.ratio_high is not None:
+        ratio = format_ratio(finalist.ratio)
+        interval = f"{format_ratio(finalist.ratio_low)} to {format_ratio(finalist.ratio_high)}"
+    exact = finalist.accuracy.exact_match
+    won = answer.decision == "winner" and finalist.trial == answer.trial
+    verdict = "winner" if won else finalist.obstacle or "better than the default"
+    match = "-" if exact is None else f"{exact * 100:.1f} %"
+    return str(finalist.trial), _point(finalist.point), ratio, interval, str(finalist.pairs), match, verdict
+
+
+def _point(point: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{knob}={value}" for knob, value in (point or {}).items())
+
+
+def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
+    text = ", ".join(f"{number} {outcome}" for outcome, number in counts["trials"].items()) or "none recorded"
+    if failures := ", ".join(f"{number} {name}" for name, number in counts["failures"].items()):
+        text += f" (failures: {failures})"
+    return text
+
+
+def _plural(number: int, word: str) -> str:
+    return word if number == 1 else f"{word}s"

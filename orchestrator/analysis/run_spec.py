@@ -1,0 +1,83 @@
+"""What the analysis needs of a run's ``spec.yaml``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from orchestrator.errors import UserError, unknown_name
+from orchestrator.records import BLOCKS
+from orchestrator.records.schemas import DIRECTIONS
+
+# A metric may be missing from a block; the other floating-point columns describe the block itself.
+METRICS = tuple(field.name for field in BLOCKS if field.nullable and pa.types.is_floating(field.type))
+"""Columns of the blocks table that can be an objective."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """The few keys of a resolved spec that decide the answer.
+
+    Attributes:
+        study: Name of the study.
+        metric: One of ``METRICS``.
+        direction: ``minimize`` or ``maximize``.
+        tolerance: Gap between two log probabilities below which the accuracy guard excuses another token; 0 or more.
+    """
+
+    study: str
+    metric: str
+    direction: str
+    tolerance: float
+
+    @property
+    def minimize(self) -> bool:
+        """Whether less is better."""
+        return self.direction == "minimize"
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """Read ``study``, ``objective.metric``, ``objective.direction`` and ``accuracy.tolerance``; others are ignored.
+
+        Raises:
+            UserError: The file cannot be read, or one of the keys is missing or wrong.
+        """
+        try:
+            spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path}: cannot read: {error.strerror}. A run without its spec has no answer.") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        metric = _text(path, spec, "objective", "metric")
+        if metric not in METRICS:
+            raise unknown_name("metric", metric, METRICS, where=f"{path}: objective.metric")
+        direction = _text(path, spec, "objective", "direction")
+        if direction not in DIRECTIONS:
+            raise unknown_name("direction", direction, DIRECTIONS, where=f"{path}: objective.direction")
+        tolerance = _get(path, spec, "accuracy", "tolerance")
+        number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+        if not number or not math.isfinite(tolerance) or tolerance < 0:
+            raise UserError(f"{path}: accuracy.tolerance must be a number from 0 up, got {tolerance!r}.")
+        return cls(_text(path, spec, "study"), metric, direction, float(tolerance))
+
+
+def _text(path: Path, spec: object, *keys: str) -> str:
+    value = _get(path, spec, *keys)
+    if not isinstance(value, str):
+        raise UserError(f"{path}: {'.'.join(keys)} must be a text, got {value!r}.")
+    return value
+
+
+def _get(path: Path, spec: object, *keys: str) -> Any:
+    value = spec
+    for key in keys:
+        if not isinstance(value, Mapping) or key not in value:
+            raise UserError(f"{path}: {'.'.join(keys)} is missing. A run's spec is written by `chunksmith sweep`.")
+        value = value[key]
+    return value

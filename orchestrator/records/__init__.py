@@ -1,0 +1,23 @@
+"""The run folder, its tables and their schemas. Needs neither Ray, torch nor vLLM."""
+
+from orchestrator.records.folder import RunFolder
+from orchestrator.records.provenance import collect
+from orchestrator.records.reader import parse_object, read_arrow, read_table, read_trials
+from orchestrator.records.schemas import BLOCKS, REQUESTS, SCHEMA_VERSION, SCHEMAS, TRIALS
+from orchestrator.records.writer import write_rows, write_text_atomic
+
+__all__ = [
+    "BLOCKS",
+    "REQUESTS",
+    "SCHEMAS",
+    "SCHEMA_VERSION",
+    "TRIALS",
+    "RunFolder",
+    "collect",
+    "parse_object",
+    "read_arrow",
+    "read_table",
+    "read_trials",
+    "write_rows",
+    "write_text_atomic",
+]

@@ -1,0 +1,143 @@
+"""The folder ``runs/<study>/``: where each file of a run lies, and who may write there."""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.errors import ChunksmithError, UserError
+from orchestrator.records.schemas import SCHEMAS
+from orchestrator.records.writer import remove_temporary_files, write_empty_tables
+
+
+class RunFolder:
+    """Paths of one run. All are absolute: the processes of a sweep have different working folders.
+
+    ``create`` and ``open`` check the folder; the constructor only names it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).resolve()
+
+    @classmethod
+    def create(cls, path: Path | str) -> RunFolder:
+        """Make the folder of a new run, with its log folder and its empty tables.
+
+        Raises:
+            UserError: Something is there already.
+            ChunksmithError: The file system refused. Nothing is left behind.
+        """
+        run = cls(path)
+        if run.path.exists() and not run.path.is_dir():
+            raise UserError(f"{path}: is a file, not a folder. Choose another name for the run.")
+        if run.path.is_dir() and any(run.path.iterdir()):
+            what = "is an earlier run" if run.is_run() else "is not empty"
+            raise UserError(f"{path}: {what}. Go on with it by --resume, or choose another name.")
+        existed = run.path.is_dir()
+        try:
+            # Exactly one process can make this folder: of two that create the same run, one is turned away here.
+            run.logs.mkdir(parents=True)
+        except FileExistsError as error:
+            raise UserError(f"{path}: another process has just created this run. Choose another name.") from error
+        except OSError as error:
+            raise ChunksmithError(f"{path}: cannot make the run folder: {error.strerror}.") from error
+        try:
+            write_empty_tables(run.path)
+        except (OSError, ChunksmithError) as error:
+            shutil.rmtree(run.path, ignore_errors=True)
+            if existed:
+                run.path.mkdir(exist_ok=True)
+            if isinstance(error, OSError):
+                raise ChunksmithError(f"{path}: cannot make the run folder: {error.strerror}.") from error
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunFolder:
+        """The folder of an existing run.
+
+        Raises:
+            UserError: It is not a run; the message names the nearest run beside it.
+        """
+        run = cls(path)
+        if run.is_run():
+            return run
+        what = "is not a run folder" if run.path.exists() else "does not exist"
+        near = run._nearest_run()
+        raise UserError(f"{path}: {what}{f'; did you mean {str(Path(path).parent / near)!r}?' if near else '.'}")
+
+    @property
+    def spec(self) -> Path:
+        """The resolved spec, YAML."""
+        return self.path / "spec.yaml"
+
+    @property
+    def provenance(self) -> Path:
+        """What the run was made with, JSON."""
+        return self.path / "provenance.json"
+
+    @property
+    def journal(self) -> Path:
+        """Optuna's journal of the study."""
+        return self.path / "study.journal"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the engines' logs."""
+        return self.path / "logs"
+
+    def table(self, name: str) -> Path:
+        """Folder of one table's Parquet files.
+
+        Raises:
+            ValueError: ``name`` is not a table.
+        """
+        if name not in SCHEMAS:
+            raise ValueError(f"unknown table {name!r}; known are {', '.join(SCHEMAS)}")
+        return self.path / name
+
+    def is_run(self) -> bool:
+        """Whether a run was created here."""
+        return self.spec.is_file() or self.table("trials").is_dir()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process, so that two sweeps never write to it. The kernel lets go when a holder dies.
+
+        What a killed writer left half done is removed on entry.
+
+        Raises:
+            ChunksmithError: Another process holds it; the message names that process.
+        """
+        # Opened without truncation: until the lock is ours the file holds the name of the process that has it.
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                pid, _, host = os.pread(descriptor, 1024, 0).decode().strip().partition(" ")
+                holder = f"process {pid} on {host}" if pid else "another process, which has just started"
+                raise ChunksmithError(f"{self.path}: in use by {holder}. Wait for it or stop it.") from error
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            for folder in (self.path, *(self.table(name) for name in SCHEMAS)):
+                remove_temporary_files(folder)
+            yield
+            # The file stays, empty: if it were removed, a waiting process could lock a file that nobody else can see.
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def _nearest_run(self) -> str | None:
+        parent = self.path.parent
+        if not parent.is_dir():
+            return None
+        runs = [entry.name for entry in parent.iterdir() if entry.is_dir() and RunFolder(entry).is_run()]
+        near = difflib.get_close_matches(self.path.name, runs, n=1, cutoff=0.4)
+        return near[0] if near else None
