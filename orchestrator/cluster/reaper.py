@@ -1,0 +1,182 @@
+"""Watches over one engine from outside, and removes what it leaves when its owner dies.
+
+A process of its own, so that SIGKILL of the owner (the Ray worker), of the driver or of Ray itself does not stop it.
+It knows the engine's processes by an environment variable that all of them inherit, and their shared-memory files by
+their memory maps. Run as ``python reaper.py --engine-id ID --owner-pid PID --owner-start TICKS --lease FILE``;
+imports only the standard library and psutil, because one runs beside every engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ENGINE_ID_ENV = "CHUNKSMITH_ENGINE_ID"
+"""Every process of an engine carries this variable with the engine's id."""
+
+SCAN_INTERVAL_S = 0.5
+KILL_TIMEOUT_S = 20.0
+_SHM = "/dev/shm/"
+_NOT_OURS = (f"{_SHM}plasma", f"{_SHM}ray")
+"""Ray's object store is shared with everybody; an engine may map it but never owns it."""
+
+
+@dataclass
+class Lease:
+    """What is known of one engine, kept in a file so that a later process can clean up after a dead reaper.
+
+    ``owner_start`` tells a process from a later one that was given the same pid.
+    """
+
+    engine_id: str
+    owner_pid: int
+    owner_start: float
+    reaper_pid: int = 0
+    shared_files: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.__dict__))
+        temporary.replace(path)
+
+    @staticmethod
+    def read(path: Path) -> Lease:
+        return Lease(**json.loads(path.read_text()))
+
+
+def lease_folder() -> Path:
+    """Folder of this user's leases on this machine, on its own temporary file system."""
+    folder = Path("/tmp") / f"chunksmith-{os.getuid()}" / "leases"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def is_alive(pid: int, start: float) -> bool:
+    """Whether the process with this pid is still the one that was started then."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - start) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def engine_processes(engine_id: str) -> Iterator[psutil.Process]:
+    """Every live process that inherited the engine's id."""
+    wanted = f"{ENGINE_ID_ENV}={engine_id}".encode()
+    for pid in psutil.pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            if wanted in environment.split(b"\0") and pid != os.getpid():
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+        except (OSError, psutil.NoSuchProcess):
+            continue
+
+
+def shared_files(pid: int) -> set[str]:
+    """Files under ``/dev/shm`` that a process maps."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return set()
+    found = {line[line.index(_SHM) :] for line in maps.splitlines() if _SHM in line}
+    return {name for name in found if not name.endswith(" (deleted)") and not name.startswith(_NOT_OURS)}
+
+
+def remove_engine(engine_id: str, known_files: set[str]) -> list[int]:
+    """Kill every process of the engine, wait until none is left, then remove its shared-memory files.
+
+    Returns the pids that were killed. Raises TimeoutError when one survives SIGKILL for ``KILL_TIMEOUT_S`` (a
+    process in an uninterruptible driver call).
+    """
+    files, killed = set(known_files), []
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while processes := list(engine_processes(engine_id)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"engine {engine_id}: pids {[p.pid for p in processes]} survive SIGKILL")
+        for process in processes:
+            files |= shared_files(process.pid)
+        for process in processes:
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+                killed.append(process.pid)
+            except ProcessLookupError:
+                continue
+        psutil.wait_procs(processes, timeout=1.0)
+    for name in files:
+        Path(name).unlink(missing_ok=True)
+    return sorted(set(killed))
+
+
+def reap_stale() -> list[str]:
+    """Clean up after every engine on this machine whose owner and reaper are both dead; return their ids."""
+    reaped = []
+    for path in lease_folder().glob("*.json"):
+        try:
+            lease = Lease.read(path)
+        except (OSError, ValueError, TypeError):
+            continue  # being written or removed by its own reaper
+        if is_alive(lease.owner_pid, lease.owner_start) or psutil.pid_exists(lease.reaper_pid):
+            continue
+        remove_engine(lease.engine_id, set(lease.shared_files))
+        path.unlink(missing_ok=True)
+        reaped.append(lease.engine_id)
+    return reaped
+
+
+def watch(lease: Lease, path: Path) -> None:
+    """Note the engine's shared files until its owner is gone, then remove what is left of the engine."""
+    lease.reaper_pid = os.getpid()
+    lease.write(path)
+    try:
+        owner = os.pidfd_open(lease.owner_pid)
+    except ProcessLookupError:
+        owner = -1
+    waiter = select.poll()
+    if owner >= 0:
+        waiter.register(owner, select.POLLIN)
+    while is_alive(lease.owner_pid, lease.owner_start):
+        # The owner's own maps count too: it makes the semaphores and buffers through which it speaks to the engine.
+        found = set(lease.shared_files) | shared_files(lease.owner_pid)
+        for process in engine_processes(lease.engine_id):
+            found |= shared_files(process.pid)
+        if found != set(lease.shared_files):
+            lease.shared_files = sorted(found)
+            lease.write(path)
+        waiter.poll(SCAN_INTERVAL_S * 1000)
+    remove_engine(lease.engine_id, set(lease.shared_files))
+    path.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Entry point: leave the caller's process tree and session first, then watch."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine-id", required=True)
+    parser.add_argument("--owner-pid", type=int, required=True)
+    parser.add_argument("--owner-start", type=float, required=True)
+    parser.add_argument("--lease", type=Path, required=True)
+    arguments = parser.parse_args()
+    # Ray kills the direct children of a worker that exits. A grandchild in a session of its own is not one.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(devnull, descriptor)
+    watch(Lease(arguments.engine_id, arguments.owner_pid, arguments.owner_start), arguments.lease)
+
+
+if __name__ == "__main__":
+    main()
