@@ -1,0 +1,7 @@
+"""The loop that joins the rooms: ask, run, record, tell, resume."""
+
+from orchestrator.sweep.loop import Sweep
+from orchestrator.sweep.progress import Progress
+from orchestrator.sweep.spec import SweepSpec, load_spec
+
+__all__ = ["Progress", "Sweep", "SweepSpec", "load_spec"]

@@ -1,0 +1,171 @@
+"""Measure one point against the baseline on warm engines: retune, serve, and check what was really in force."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+
+from orchestrator.engines import BlockResult
+from orchestrator.errors import ChunksmithError
+from orchestrator.measurement import (
+    Direction,
+    MeasuredBlock,
+    PairedMeasurement,
+    PairPlan,
+    Role,
+    block_metrics,
+    measure_pairs,
+)
+from orchestrator.measurement.stats import PooledNoise
+from orchestrator.search import Point
+from orchestrator.sweep.knob_check import LABEL, not_in_force
+from orchestrator.sweep.pool import EnginePool, WarmEngine
+from orchestrator.sweep.rows import Phase, PlacedBlock
+from orchestrator.sweep.spec import SweepSpec
+from orchestrator.workloads import Load, Prompt, Workload, make_prompts
+
+
+class TrialFailure(ChunksmithError):
+    """A measurement that must not become a number. ``label`` is its failure class."""
+
+    def __init__(self, label: str, detail: str, log_path: str | None = None) -> None:
+        super().__init__(f"{label}: {detail}" + (f" (engine log: {log_path})" if log_path else ""))
+        self.label, self.detail, self.log_path = label, detail, log_path
+
+
+class Bench:
+    """Runs blocks on the pool's engines for one study.
+
+    Args:
+        on_start: Called with an engine that has started and run its first, dropped block, and that block's seconds.
+    """
+
+    def __init__(self, spec: SweepSpec, pool: EnginePool, on_start: Callable[[WarmEngine, float], None]) -> None:
+        self._spec, self._pool, self._on_start = spec, pool, on_start
+        self._space = spec.search_space()
+        self._baseline = spec.baseline_point()
+        self._baseline_group = self.group_of(self._baseline)
+        self._reference: dict[str, PlacedBlock] = {}
+
+    def group_of(self, point: Point) -> Point:
+        """The engine-scope part of a point."""
+        return {name: point[name] for name in self._space.names("engine")}
+
+    def compare(
+        self,
+        trial: int,
+        phase: Phase,
+        point: Point,
+        plan: PairPlan,
+        *,
+        noise: PooledNoise | None = None,
+        best_ratio: float | None = None,
+    ) -> tuple[PairedMeasurement, list[PlacedBlock]]:
+        """Pairs of blocks at the point and at the baseline, by the plan. Raises TrialFailure and EngineError."""
+        placed: list[PlacedBlock] = []
+
+        def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
+            seed = _seed(self._spec.seed, phase, trial, "dropped" if dropped else pair)
+            placed.append(self._block(role, pair, dropped, point, seed))
+            return placed[-1].block
+
+        objective = self._spec.objective
+        direction: Direction = objective.direction
+        measurement = measure_pairs(
+            run, plan, metric=objective.metric, direction=direction, noise=noise, best_ratio=best_ratio
+        )
+        return measurement, placed
+
+    def greedy(self, point: Point) -> list[PlacedBlock]:
+        """Greedy tokens of the fixed prompts, at the baseline and at the point. The baseline's are kept for an
+        engine's life."""
+        workload = self._spec.accuracy_workload()
+        seed = _seed(self._spec.seed, "accuracy")
+        engine = self._engine(self._baseline_group)
+        engine_id = engine.info.engine_id
+        if engine_id not in self._reference:
+            self._reference[engine_id] = self._serve(
+                "baseline", 0, False, self._baseline, engine, workload, seed, top2=True
+            )
+        candidate = self._serve(
+            "candidate", 0, False, point, self._engine(self.group_of(point)), workload, seed, top2=True
+        )
+        return [self._reference[engine_id], candidate]
+
+    def _block(self, role: Role, pair: int, dropped: bool, point: Point, seed: int) -> PlacedBlock:
+        wanted = self._baseline if role == "baseline" else point
+        engine = self._engine(self.group_of(wanted))
+        return self._serve(role, pair, dropped, wanted, engine, self._spec.block_workload(), seed)
+
+    def _serve(
+        self,
+        role: Role,
+        pair: int,
+        dropped: bool,
+        point: Point,
+        engine: WarmEngine,
+        workload: Workload,
+        seed: int,
+        *,
+        top2: bool = False,
+    ) -> PlacedBlock:
+        prompts = make_prompts(workload, seed=[seed], vocab_size=engine.info.vocab_size)
+        retune_s = self._tune(engine, point)
+        result = engine.engine.run(prompts, self._spec.block_load(), top2=top2)
+        self._require_valid(point, engine, result)
+        block = MeasuredBlock(
+            role=role,
+            pair=pair,
+            dropped=dropped,
+            seed=seed,
+            retune_s=retune_s,
+            result=result,
+            metrics=block_metrics(result.requests, result.duration_s),
+        )
+        return PlacedBlock(block=block, info=engine.info, point=point)
+
+    def _tune(self, engine: WarmEngine, point: Point) -> float:
+        live = {name: point[name] for name in self._space.names("live")}
+        if engine.live == live:
+            return 0.0
+        engine.live = None
+        seconds = engine.engine.retune(live)
+        engine.live = live
+        return seconds
+
+    def _require_valid(self, point: Point, engine: WarmEngine, result: BlockResult) -> None:
+        log = engine.info.log_path
+        failed = [request for request in result.requests if request.error is not None]
+        if failed:
+            detail = f"{len(failed)} of {len(result.requests)} requests failed, the first with: {failed[0].error}"
+            raise TrialFailure("request-failed", detail, log)
+        if cached := sum(request.cached_tokens for request in result.requests):
+            raise TrialFailure("prefix-cache-hit", f"{cached} prompt tokens came from the prefix cache", log)
+        if reason := not_in_force([knob.name for knob in self._space.knobs], point, engine.info, result):
+            raise TrialFailure(LABEL, reason, log)
+
+    def _engine(self, group: Point) -> WarmEngine:
+        """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
+        engine = self._pool.get(group)
+        if not engine.is_warm:
+            begin = time.perf_counter()
+            prompts = self._warm_up_prompts(engine.info.vocab_size)
+            self._tune(engine, {**self._baseline, **group})
+            result = engine.engine.run(prompts, Load(concurrency=1))
+            self._on_start(engine, time.perf_counter() - begin)
+            self._require_valid({**self._baseline, **group}, engine, result)
+            engine.is_warm = True
+        return engine
+
+    def _warm_up_prompts(self, vocab_size: int) -> Sequence[Prompt]:
+        """One prompt is enough to reach every code path of a block."""
+        workload = self._spec.block_workload()
+        one = Workload(prompts=1, input_len=workload.input_len, output_len=workload.output_len)
+        return make_prompts(one, seed=[_seed(self._spec.seed, "warm-up")], vocab_size=vocab_size)
+
+
+def _seed(*parts: object) -> int:
+    """A seed (63 bits) that names one block, the same on every machine."""
+    digest = hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,70 @@
+"""The warm engines of a sweep: the baseline's, and the one that the present trials run on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.engines import Engine, EngineConfig, EngineError, EngineInfo
+from orchestrator.search import Point, engine_config
+
+MakeEngine = Callable[[], Engine]
+
+
+@dataclass
+class WarmEngine:
+    """A started engine. ``live`` is what it was last tuned to; None right after its start."""
+
+    group: Point
+    engine: Engine
+    info: EngineInfo
+    live: Point | None = None
+    is_warm: bool = False
+
+
+class EnginePool:
+    """Keeps at most two engines, one when all trials share the baseline's engine-scope values.
+
+    A group whose engine cannot start for a reason that lies in its values is remembered, and not tried again.
+    """
+
+    def __init__(self, make_engine: MakeEngine, base: EngineConfig, baseline_group: Point) -> None:
+        self._make_engine, self._base, self._baseline_group = make_engine, base, baseline_group
+        self._engines: dict[str, WarmEngine] = {}
+        self._refused: dict[str, EngineError] = {}
+
+    def get(self, group: Point) -> WarmEngine:
+        """The engine of a group, started if it is not there. Raises EngineError."""
+        key = _key(group)
+        if key in self._refused:
+            raise self._refused[key]
+        if key not in self._engines:
+            for other in [name for name in self._engines if name != _key(self._baseline_group)]:
+                self._engines.pop(other).engine.stop()
+            self._engines[key] = self._start(group, key)
+        return self._engines[key]
+
+    def discard_all(self) -> None:
+        """Stop every engine at once, without waiting for what it is doing."""
+        while self._engines:
+            self._engines.popitem()[1].engine.abort()
+
+    def stop_all(self) -> None:
+        """Stop every engine in good order."""
+        while self._engines:
+            self._engines.popitem()[1].engine.stop()
+
+    def _start(self, group: Point, key: str) -> WarmEngine:
+        engine = self._make_engine()
+        try:
+            info = engine.start(engine_config(self._base, group))
+        except EngineError as error:
+            if not error.lost:
+                self._refused[key] = error
+            raise
+        return WarmEngine(group, engine, info)
+
+
+def _key(group: Point) -> str:
+    return json.dumps(dict(group), sort_keys=True)

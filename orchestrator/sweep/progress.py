@@ -1,0 +1,116 @@
+"""What a sweep shows while it runs: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.measurement.stats import RatioInterval
+from orchestrator.search import Point
+
+
+@dataclass
+class Progress:
+    """State of the display. ``total`` counts the trials of the search; confirmations come on top.
+
+    Use it as a context manager. Every method may be called at any time.
+    """
+
+    console: Console
+    total: int
+    finalists: int
+    done: int = 0
+    phase: str = "search"
+    engine: str = "none"
+    current: str = ""
+    best: str = "none yet"
+    _spans: list[float] = field(default_factory=list)
+    _begun: float = 0.0
+    _live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def engine_state(self, state: str) -> None:
+        """What the engine is doing, for instance ``starting engine-1``."""
+        if state != self.engine:
+            self.engine = state
+            self._changed(f"engine: {state}")
+
+    def begin(self, label: str, point: Point) -> None:
+        """A trial or a confirmation begins."""
+        self._begun = time.monotonic()
+        self.current = f"{label}: {describe(point)}"
+        self._changed(None)
+
+    def end(self, label: str, point: Point, verdict: str) -> None:
+        """It ended. ``verdict`` is the ratio in words, or the failure."""
+        seconds = time.monotonic() - self._begun
+        self._spans.append(seconds)
+        self.done += 1
+        left = f", {duration(self.left_s())} left" if self.left_s() else ""
+        self.say(f"{label}: {describe(point)}: {verdict} ({seconds:.1f} s{left})")
+        self._changed(None)
+
+    def best_so_far(self, point: Point, interval: RatioInterval) -> None:
+        """A new best point."""
+        self.best = f"{describe_interval(interval)} at {describe(point)}"
+        self._changed(None)
+
+    def left_s(self) -> float:
+        """Seconds that the rest will take, if it goes on as it did; 0 before anything ended."""
+        if not self._spans:
+            return 0.0
+        return max(self.total + self.finalists - self.done, 0) * sum(self._spans) / len(self._spans)
+
+    def _changed(self, line: str | None) -> None:
+        if self._live is not None:
+            self._live.update(self._render())
+        elif line is not None:
+            self.say(line)
+
+    def _render(self) -> Any:
+        table = Table.grid(padding=(0, 2))
+        table.add_row("done", f"{self.done} of {self.total} trials and {self.finalists} confirmations")
+        table.add_row("now", self.current or "-")
+        table.add_row("best so far", self.best)
+        table.add_row("engine", self.engine)
+        table.add_row("time left", duration(self.left_s()) if self.left_s() else "-")
+        return Group(table)
+
+
+def describe(point: Point) -> str:
+    """A point as one line of text."""
+    return ", ".join(f"{name}={'default' if value is None else value}" for name, value in point.items())
+
+
+def describe_interval(interval: RatioInterval) -> str:
+    """A ratio with its interval, for instance ``0.71 (0.69 to 0.73)``."""
+    if interval.low <= 0:
+        return f"{interval.ratio:.3f} (too few pairs for an interval)"
+    return f"{interval.ratio:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as ``1 h 2 min``, ``3 min`` or ``20 s``."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{round(seconds / 60)} min" if seconds >= 90 else f"{round(seconds)} s"

@@ -1,0 +1,163 @@
+"""Rows of the three tables, from what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from orchestrator.engines import EngineInfo, InForce
+from orchestrator.measurement import MeasuredBlock, PairedMeasurement
+from orchestrator.records import SCHEMA_VERSION
+from orchestrator.search import Point
+from orchestrator.sweep.spec import SweepSpec
+
+Phase = Literal["search", "confirm", "accuracy"]
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedBlock:
+    """A measured block with the engine that ran it and the whole point that was in force."""
+
+    block: MeasuredBlock
+    info: EngineInfo
+    point: Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """How a trial ended. ``measurement`` is there exactly when the outcome is complete."""
+
+    number: int
+    point: Point
+    group: Point
+    outcome: Literal["complete", "infeasible", "failed", "lost"]
+    attempt: int
+    started_at: datetime
+    failure: str | None = None
+    detail: str | None = None
+    info: EngineInfo | None = None
+    log_path: str | None = None
+    measurement: PairedMeasurement | None = None
+
+
+def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict[str, str]]) -> Row:
+    """The row of ``trials``."""
+    measurement = result.measurement
+    interval = measurement.interval if measurement else None
+    force = _last_force(measurement) if measurement else InForce()
+    args, env = serve
+    return {
+        **_identity(spec, result.number),
+        "outcome": result.outcome,
+        "failure": result.failure,
+        "failure_detail": result.detail,
+        "point": _json(result.point),
+        "attempt": result.attempt,
+        "engine_id": result.info.engine_id if result.info else None,
+        "engine_group": _json(result.group),
+        "engine_log": result.info.log_path if result.info else result.log_path,
+        "metric": spec.objective.metric,
+        "direction": spec.objective.direction,
+        "ratio": interval.ratio if interval else None,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "pairs": interval.pairs if interval else 0,
+        "baseline_value": _mean(measurement, "baseline", spec),
+        "candidate_value": _mean(measurement, "candidate", spec),
+        "workspace_rows": force.workspace_rows,
+        "workspace_bytes": force.workspace_bytes,
+        "workspace_alignment": force.workspace_alignment,
+        "builders": force.builders,
+        "kv_blocks": force.kv_blocks,
+        "serve_args": args,
+        "env": _json(env),
+        "seed": spec.seed,
+        "started_at": result.started_at,
+        "finished_at": datetime.now(UTC),
+        "measuring_s": sum(block.result.duration_s for block in measurement.blocks) if measurement else 0.0,
+    }
+
+
+def block_rows(spec: SweepSpec, trial: int, phase: Phase, blocks: Sequence[PlacedBlock]) -> list[Row]:
+    """The rows of ``blocks``, in the order of measuring."""
+    return [_block_row(spec, trial, phase, number, placed) for number, placed in enumerate(blocks)]
+
+
+def request_rows(spec: SweepSpec, trial: int, phase: Phase, blocks: Sequence[PlacedBlock]) -> list[Row]:
+    """The rows of ``requests`` of the same blocks."""
+    return [
+        {
+            **_identity(spec, trial),
+            "phase": phase,
+            "block": number,
+            "request": request.index,
+            "role": placed.block.role,
+            "prompt_tokens": request.prompt_tokens,
+            "output_tokens": request.output_tokens,
+            "cached_tokens": request.cached_tokens,
+            "arrival_s": request.arrival_s,
+            "send_s": request.send_s,
+            "first_token_s": request.first_token_s,
+            "end_s": request.end_s,
+            "token_times_s": list(request.token_times_s),
+            "output_token_ids": list(request.output_token_ids),
+            "top2_gaps": None if request.top2_gaps is None else list(request.top2_gaps),
+            "error": request.error,
+        }
+        for number, placed in enumerate(blocks)
+        for request in placed.block.result.requests
+    ]
+
+
+def _block_row(spec: SweepSpec, trial: int, phase: Phase, number: int, placed: PlacedBlock) -> Row:
+    block, result = placed.block, placed.block.result
+    return {
+        **_identity(spec, trial),
+        "phase": phase,
+        "block": number,
+        "pair": block.pair,
+        "role": block.role,
+        "dropped": block.dropped,
+        "engine_id": placed.info.engine_id,
+        "point": _json(placed.point),
+        "prompts_seed": block.seed,
+        "started_at": result.started_at,
+        "duration_s": result.duration_s,
+        "retune_ms": block.retune_s * 1000.0,
+        "requests": len(result.requests),
+        "failed_requests": sum(request.error is not None for request in result.requests),
+        **block.metrics,
+        "workspace_rows": result.in_force.workspace_rows,
+        "workspace_bytes": result.in_force.workspace_bytes,
+        "context_chunks": result.counters.context_chunks,
+        "workspace_entries": result.counters.workspace_entries,
+        "scheduler_steps": result.counters.scheduler_steps,
+        "max_step_tokens": result.counters.max_step_tokens,
+        "max_running_requests": result.counters.max_running_requests,
+        "cached_tokens": sum(request.cached_tokens for request in result.requests),
+    }
+
+
+def _identity(spec: SweepSpec, trial: int) -> Row:
+    return {"schema_version": SCHEMA_VERSION, "study": spec.study, "trial": trial}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(dict(value), sort_keys=True)
+
+
+def _last_force(measurement: PairedMeasurement) -> InForce:
+    return [block for block in measurement.blocks if block.role == "candidate"][-1].result.in_force
+
+
+def _mean(
+    measurement: PairedMeasurement | None, role: Literal["baseline", "candidate"], spec: SweepSpec
+) -> float | None:
+    if measurement is None:
+        return None
+    values = measurement.values(role, spec.objective.metric)
+    return sum(values) / len(values)
