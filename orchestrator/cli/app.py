@@ -1,0 +1,83 @@
+"""Joins the subcommands, and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from orchestrator import __version__
+from orchestrator.cli.best import best
+from orchestrator.cli.doctor import doctor
+from orchestrator.cli.models import model
+from orchestrator.cli.sweep import sweep
+from orchestrator.errors import ChunksmithError
+
+_DISK_ERRORS = frozenset({errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS})
+
+app = typer.Typer(
+    name="chunksmith",
+    add_completion=False,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"chunksmith {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tune vLLM's MLA prefill chunks and workspace, and say which configuration to deploy."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command()(best)
+app.command()(doctor)
+app.command()(model)
+app.command()(sweep)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; ``sys.argv[1:]`` if omitted.
+
+    Returns:
+        The exit code: 0, 1 for trouble, 2 for a user's mistake, 130 after Ctrl-C. A programming error is not caught.
+    """
+    try:
+        result = app(arguments, prog_name="chunksmith", standalone_mode=False)
+    except ChunksmithError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "orchestrator":
+            raise
+        return _fail(f"the library {error.name.split('.')[0]!r} is missing; see: chunksmith doctor", 1)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        return _fail(f"{error.strerror}: {error.filename or 'the file being written'}", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, exit_code: int) -> int:
+    typer.echo(f"chunksmith: error: {' '.join(message.split())}", err=True)
+    return exit_code

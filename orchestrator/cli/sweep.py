@@ -1,0 +1,158 @@
+"""``chunksmith sweep``: run a study, or go on with one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from orchestrator.errors import ChunksmithError, UserError
+
+if TYPE_CHECKING:
+    from orchestrator.cluster import AuthMode
+    from orchestrator.records import RunFolder
+    from orchestrator.sweep import SweepSpec
+
+DEFAULT_RUNS = Path("runs")
+
+
+class Interrupted(ChunksmithError):
+    """The user stopped the sweep."""
+
+    exit_code = 130
+
+
+def sweep(
+    spec: Annotated[
+        Path | None, typer.Argument(help="Sweep spec (YAML). With --resume it may be left out: the latest run goes on.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<study> if omitted.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an earlier run.")] = False,
+    trials: Annotated[int | None, typer.Option(min=1, help="In place of the spec's number of trials.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one if omitted.")
+    ] = None,
+    ray_auth: Annotated[str | None, typer.Option(help="Ray's authentication: token or disabled.")] = None,
+    dashboard_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Show Ray's dashboard of a local cluster on this port.")
+    ] = None,
+) -> None:
+    """Run a sweep: measure, record, confirm the best, and say which configuration to deploy."""
+    auth_mode = _auth_mode(ray_auth)
+    folder, resolved = _open(spec, run, resume, trials)
+    with _stop_on_sigterm():
+        try:
+            with folder.lock():
+                _run(folder, resolved, address, auth_mode, dashboard_port)
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"stopped; nothing measured is lost. Go on with: {_resume_command(folder)}") from error
+        except OSError as error:
+            where = error.filename or folder.path
+            raise ChunksmithError(f"{where}: {error.strerror}. Mend that, then: {_resume_command(folder)}") from error
+    _print_answer(folder)
+
+
+def _run(
+    folder: RunFolder, spec: SweepSpec, address: str | None, auth_mode: AuthMode | None, dashboard_port: int | None
+) -> None:
+    from rich.console import Console
+
+    from orchestrator.cluster import RayEngine, ray_session
+    from orchestrator.sweep import Progress, Sweep
+
+    console = Console(highlight=False)
+    progress = Progress(console, total=spec.trials, finalists=spec.confirm.points)
+    size = spec.search_space().size
+    console.print(f"study {spec.study}: {spec.trials} trials of {size} points, run {folder.path}")
+
+    def make_engine() -> RayEngine:
+        engine = RayEngine(folder.logs, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+        progress.engine_state(f"starting {engine.engine_id} (log: {engine.log_path})")
+        return engine
+
+    with progress:
+        progress.engine_state("starting Ray" if address is None else f"joining Ray at {address}")
+        with ray_session(address, auth_mode=auth_mode, dashboard_port=dashboard_port):
+            Sweep(spec, folder, make_engine, progress).run()
+
+
+def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | None) -> tuple[RunFolder, SweepSpec]:
+    """The run folder and the spec to go by. A new run gets its folder and its resolved spec here."""
+    from orchestrator.records import RunFolder
+    from orchestrator.sweep import load_spec
+
+    given = load_spec(spec_path) if spec_path is not None else None
+    if given is not None and trials is not None:
+        given = given.model_copy(update={"trials": trials})
+    if not resume:
+        if given is None:
+            raise UserError("sweep: give a spec, for instance search_spaces/cpu_demo.yaml, or --resume")
+        folder = RunFolder.create(run or DEFAULT_RUNS / given.study)
+        folder.spec.write_text(given.to_yaml())
+        return folder, given
+    if run is None:
+        run = DEFAULT_RUNS / given.study if given is not None else _latest_run()
+    folder = RunFolder.open(run)
+    recorded = load_spec(folder.spec)
+    if given is not None:
+        _require_same(given, recorded, spec_path, folder)
+    return folder, recorded
+
+
+def _require_same(given: SweepSpec, recorded: SweepSpec, path: Path | None, folder: RunFolder) -> None:
+    """A run is one study: another spec would mix what cannot be compared."""
+    import yaml
+
+    new, old = yaml.safe_load(given.to_yaml()), yaml.safe_load(recorded.to_yaml())
+    for key in new:
+        if new[key] != old[key]:
+            raise UserError(
+                f"{path}: {key}: {new[key]!r} differs from {old[key]!r} in {folder.spec}; a resumed run keeps its "
+                "spec: leave the spec out, or choose another run folder with --run"
+            )
+
+
+def _latest_run() -> Path:
+    from orchestrator.records import RunFolder
+
+    runs = [entry for entry in DEFAULT_RUNS.glob("*") if RunFolder(entry).is_run()] if DEFAULT_RUNS.is_dir() else []
+    if not runs:
+        raise UserError(f"{DEFAULT_RUNS}: holds no run to resume; give --run, or start one with a spec")
+    return max(runs, key=lambda entry: RunFolder(entry).spec.stat().st_mtime)
+
+
+def _resume_command(folder: RunFolder) -> str:
+    return f"chunksmith sweep --resume --run {folder.path}"
+
+
+def _auth_mode(given: str | None) -> Literal["token", "disabled"] | None:
+    if given in (None, "token", "disabled"):
+        return cast(Literal["token", "disabled"] | None, given)
+    raise UserError(f"--ray-auth: must be token or disabled, got {given!r}")
+
+
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    """Meanwhile SIGTERM (``ray job stop``, a batch system) ends the sweep as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print_answer(folder: RunFolder) -> None:
+    from rich.console import Console
+
+    from orchestrator.analysis import best
+    from orchestrator.analysis.render import render
+
+    render(best(folder.path), Console(highlight=False))
