@@ -4,11 +4,12 @@ BIN := .venv/bin
 SETUP := python=$$(tools/find_python.sh) && "$$python" tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev test sweep lint clean
+.PHONY: help setup setup-dev test soak sweep lint clean
 
 help:
 	@echo "make sweep [ARGS=...]  the demo sweep: search_spaces/cpu_demo.yaml"
 	@echo "make test              all checks, then all tests"
+	@echo "make soak              the long proofs: kill -9 of each process, long property runs"
 	@echo "make lint              the checks alone; ruff mends what it can"
 	@echo "make setup             .venv and the tiny model, nothing else"
 	@echo "make clean             remove .venv, caches and build output; runs/ stays"
@@ -28,6 +29,9 @@ test: setup-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+soak: setup-dev
+	$(BIN)/pytest -m soak
 
 lint: setup-dev
 	$(BIN)/ruff check --fix

@@ -24,16 +24,14 @@ class Custody:
         self._engine_id = engine_id
         self._lease = reaper.lease_folder() / f"{engine_id}.json"
         reaper.reap_stale()
-        _adopt_orphans()
+        # In this order: adopted, the reaper would be a child of this process, and Ray kills those with its worker.
         self._start_reaper()
+        _adopt_orphans()
         os.environ[reaper.ENGINE_ID_ENV] = engine_id
 
     def release(self) -> None:
-        """Remove every process and shared-memory file of the engine. The reaper goes when this process ends."""
-        known = reaper.shared_files(os.getpid())
-        if self._lease.exists():
-            known |= set(reaper.Lease.read(self._lease).shared_files)
-        reaper.remove_engine(self._engine_id, known)
+        """Kill every process of the engine. The reaper removes the shared files, and itself, when this process ends."""
+        reaper.kill_engine(self._engine_id)
         _collect_children()
 
     def _start_reaper(self) -> None:

@@ -9,12 +9,13 @@ imports only the standard library and psutil, because one runs beside every engi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +26,9 @@ ENGINE_ID_ENV = "CHUNKSMITH_ENGINE_ID"
 
 SCAN_INTERVAL_S = 0.5
 KILL_TIMEOUT_S = 20.0
+TRACKER_TIMEOUT_S = 5.0
 _SHM = "/dev/shm/"
-_NOT_OURS = (f"{_SHM}plasma", f"{_SHM}ray")
+_NOT_OURS = ("plasma", "ray")
 """Ray's object store is shared with everybody; an engine may map it but never owns it."""
 
 
@@ -84,38 +86,67 @@ def engine_processes(engine_id: str) -> Iterator[psutil.Process]:
 
 
 def shared_files(pid: int) -> set[str]:
-    """Files under ``/dev/shm`` that a process maps."""
+    """Files under ``/dev/shm`` that a process maps.
+
+    They are told by their inode: glibc makes a semaphore under another name, and its maker's map goes on showing that one.
+    """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return set()
-    found = {line[line.index(_SHM) :] for line in maps.splitlines() if _SHM in line}
-    return {name for name in found if not name.endswith(" (deleted)") and not name.startswith(_NOT_OURS)}
+    # Columns: addresses, permissions, offset, device, inode, path.
+    inodes = {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if _SHM in line}
+    if not inodes:
+        return set()
+    entries = [entry for entry in os.scandir(_SHM) if not entry.name.startswith(_NOT_OURS)]
+    return {entry.path for entry in entries if entry.inode() in inodes}
 
 
-def remove_engine(engine_id: str, known_files: set[str]) -> list[int]:
-    """Kill every process of the engine, wait until none is left, then remove its shared-memory files.
+def is_resource_tracker(process: psutil.Process) -> bool:
+    """Whether a process is Python's own tracker of named semaphores and shared memory (``multiprocessing``)."""
+    try:
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
-    Returns the pids that were killed. Raises TimeoutError when one survives SIGKILL for ``KILL_TIMEOUT_S`` (a
-    process in an uninterruptible driver call).
+
+def kill_engine(engine_id: str) -> set[str]:
+    """Kill every process of the engine but the resource trackers, and wait until none is left.
+
+    The trackers are spared because they know what the dead made in their last moments, which no scan has seen. They end by themselves,
+    and remove it, when the last process that they serve is gone.
+
+    Returns the shared files that the killed processes mapped.
+
+    Raises:
+        TimeoutError: One survives SIGKILL for ``KILL_TIMEOUT_S`` (it sits in an uninterruptible driver call).
     """
-    files, killed = set(known_files), []
+    files: set[str] = set()
     deadline = time.monotonic() + KILL_TIMEOUT_S
-    while processes := list(engine_processes(engine_id)):
+    while processes := [process for process in engine_processes(engine_id) if not is_resource_tracker(process)]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"engine {engine_id}: pids {[p.pid for p in processes]} survive SIGKILL")
         for process in processes:
             files |= shared_files(process.pid)
-        for process in processes:
-            try:
-                os.kill(process.pid, signal.SIGKILL)
-                killed.append(process.pid)
-            except ProcessLookupError:
-                continue
-        psutil.wait_procs(processes, timeout=1.0)
+        _kill(processes)
+    return files
+
+
+def remove_engine(engine_id: str, known_files: set[str]) -> None:
+    """Remove every process and shared file of an engine whose owner is gone. Raises TimeoutError as ``kill_engine`` does."""
+    files = known_files | kill_engine(engine_id)
+    trackers = list(engine_processes(engine_id))
+    _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
+    _kill(stuck)
     for name in files:
         Path(name).unlink(missing_ok=True)
-    return sorted(set(killed))
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=1.0)
 
 
 def reap_stale() -> list[str]:
