@@ -88,7 +88,8 @@ def engine_processes(engine_id: str) -> Iterator[psutil.Process]:
 def shared_files(pid: int) -> set[str]:
     """Files under ``/dev/shm`` that a process maps.
 
-    They are told by their inode: glibc makes a semaphore under another name, and its maker's map goes on showing that one.
+    They are told by their inode: glibc makes a semaphore under another name, and its maker's map goes on showing
+    that one.
     """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
@@ -113,8 +114,8 @@ def is_resource_tracker(process: psutil.Process) -> bool:
 def kill_engine(engine_id: str) -> set[str]:
     """Kill every process of the engine but the resource trackers, and wait until none is left.
 
-    The trackers are spared because they know what the dead made in their last moments, which no scan has seen. They end by themselves,
-    and remove it, when the last process that they serve is gone.
+    The trackers are spared because they know what the dead made in their last moments, which no scan has seen. They
+    end by themselves, and remove it, when the last process that they serve is gone.
 
     Returns the shared files that the killed processes mapped.
 
@@ -133,7 +134,8 @@ def kill_engine(engine_id: str) -> set[str]:
 
 
 def remove_engine(engine_id: str, known_files: set[str]) -> None:
-    """Remove every process and shared file of an engine whose owner is gone. Raises TimeoutError as ``kill_engine`` does."""
+    """Remove every process and shared file of an engine whose owner is gone. Raises TimeoutError as ``kill_engine``
+    does."""
     files = known_files | kill_engine(engine_id)
     trackers = list(engine_processes(engine_id))
     _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
@@ -157,12 +159,19 @@ def reap_stale() -> list[str]:
             lease = Lease.read(path)
         except (OSError, ValueError, TypeError):
             continue  # being written or removed by its own reaper
-        if is_alive(lease.owner_pid, lease.owner_start) or psutil.pid_exists(lease.reaper_pid):
+        if is_alive(lease.owner_pid, lease.owner_start) or _is_reaper_of(lease):
             continue
         remove_engine(lease.engine_id, set(lease.shared_files))
         path.unlink(missing_ok=True)
         reaped.append(lease.engine_id)
     return reaped
+
+
+def _is_reaper_of(lease: Lease) -> bool:
+    try:
+        return lease.engine_id in psutil.Process(lease.reaper_pid).cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def watch(lease: Lease, path: Path) -> None:

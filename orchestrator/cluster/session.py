@@ -15,6 +15,8 @@ from orchestrator.errors import ChunksmithError, UserError
 
 AuthMode = Literal["token", "disabled"]
 
+CONNECT_TIMEOUT_S = 10.0
+
 _OBJECT_STORE_BYTES = 128 * 1024 * 1024
 """For a local cluster: prompts and timelines are small, and the store lies in ``/dev/shm``, which engines need too."""
 
@@ -40,6 +42,8 @@ def ray_session(
         if address is not None:
             raise UserError("--dashboard-port starts a dashboard of a local cluster; it cannot go with --address")
         _require_free_port(dashboard_port)
+    if address is not None:
+        _require_reachable(address)
     _set_auth_mode(auth_mode, local=address is None)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; spares a warning
     import ray
@@ -94,6 +98,17 @@ def _require_free_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UserError(f"--dashboard-port {port}: {error.strerror}; choose a free port") from error
+
+
+def _require_reachable(address: str) -> None:
+    """Knock first: Ray's own client ends the whole process when nobody answers at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "://" in address:
+        return  # "auto", or a form that Ray checks itself
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise UserError(f"--address {address}: no Ray cluster answers there: {error.strerror or error}") from error
 
 
 def _last_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from orchestrator.engines.contract import (
     InForce,
     KnobValue,
 )
+from orchestrator.engines.live import check_live_values
 from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
 from orchestrator.vllm_plugin import (
     RPC_WORKER_REPORT,
@@ -43,9 +46,16 @@ QUIET_ENV = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_WORKER_MULTI
 """Set for every engine: nothing is sent to anybody, and every process is a fresh one that carries the engine's own
 environment."""
 
+DEATH_POLL_S = 0.5
+"""How often a waiting RPC looks whether the engine core is still there."""
+
 
 class VllmEngine:
-    """The contract of ``orchestrator.engines.Engine``. One engine for one object, and one object for one process."""
+    """The contract of ``orchestrator.engines.Engine``. One engine for one object, and one object for one process.
+
+    ``start`` changes the environment of its process and patches vLLM there. ``abort`` ends a block that another thread
+    waits for; a start it cannot end.
+    """
 
     def __init__(self, engine_id: str, log_path: str) -> None:
         self._engine_id, self._log_path = engine_id, log_path
@@ -54,31 +64,50 @@ class VllmEngine:
         self._thread.start()
         self._llm: Any = None
         self._requests = 0
-        self._max_num_seqs: int | None = None
+        self._start_values = InForce()
+        self._pending: set[Future[Any]] = set()
 
     def start(self, config: EngineConfig) -> EngineInfo:
         begin = time.perf_counter()
         os.environ.update({**QUIET_ENV, **config.env})
         if Path(config.model).is_dir():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        return self._await(self._start(config, begin))
+        try:
+            info = self._await(self._start(config, begin))
+        except EngineError:
+            self.stop()
+            raise
+        except Exception as error:
+            # vLLM's start may fail with almost anything; the contract has one error for it.
+            self.stop()
+            detail = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise EngineError("engine-start", detail, log_path=self._log_path) from error
+        self._start_values = info.in_force
+        return info
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        known = {*WORKER_KNOBS, *SCHEDULER_KNOBS}
-        if unknown := sorted(set(live_values) - known):
-            raise ValueError(f"unknown live knob {unknown[0]!r}; known: {', '.join(sorted(known))}")
-        return self._await(self._retune(live_values))
+        self._require_running()
+        # Checked here, before the first of two processes is told: what one of them refuses, none of them has.
+        return self._await(self._retune(check_live_values(live_values, self._start_values)))
 
     def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+        self._require_running()
         return self._await(self._run(prompts, load, top2))
 
     def stop(self) -> None:
         llm, self._llm = self._llm, None
         if llm is not None:
             self._await(_call(llm.shutdown, timeout=0.0))
-        if self._loop.is_running():
+        if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+
+    def abort(self) -> None:
+        if self._llm is not None:
+            _kill_trees(self._llm.engine_core.resources.engine_manager.processes)
+        for future in list(self._pending):
+            future.cancel()
+        self.stop()
 
     async def _start(self, config: EngineConfig, begin: float) -> EngineInfo:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -99,12 +128,13 @@ class VllmEngine:
             raise EngineError("plugin-refused", reason, log_path=self._log_path)
         return self._info(worker, scheduler, time.perf_counter() - begin)
 
-    async def _retune(self, live_values: Mapping[str, KnobValue]) -> float:
+    async def _retune(self, values: Mapping[str, int | None]) -> float:
         begin = time.perf_counter()
-        scheduler = {name: live_values.get(name) for name in SCHEDULER_KNOBS}
-        worker = {name: live_values.get(name) for name in WORKER_KNOBS}
-        await self._core(UTILITY_SCHEDULER_RETUNE, scheduler)
+        scheduler = {name: values[name] for name in SCHEDULER_KNOBS}
+        worker = {name: values[name] for name in WORKER_KNOBS}
+        # The workers first: a workspace that does not fit fails there, and the scheduler is left alone then.
         await self._workers(RPC_WORKER_RETUNE, worker, scheduler["max_num_seqs"])
+        await self._core(UTILITY_SCHEDULER_RETUNE, scheduler)
         return time.perf_counter() - begin
 
     async def _run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
@@ -135,6 +165,7 @@ class VllmEngine:
 
     async def _stream(self, prompt: Prompt, top2: bool) -> AsyncIterator[StreamChunk]:
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMError
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -157,8 +188,9 @@ class VllmEngine:
                 yield StreamChunk(list(completion.token_ids), gaps, output.num_cached_tokens or 0)
         except EngineDeadError as error:
             raise self._dead() from error
-        except ValueError as error:
-            raise RequestFailed(str(error)) from error
+        except (VLLMError, ValueError) as error:
+            # The input is refused with either, depending on what is wrong with it. What vLLM wraps has no text itself.
+            raise RequestFailed(str(error) or repr(error.__cause__)) from error
 
     async def _reports(self) -> tuple[WorkerReport, SchedulerReport]:
         workers: list[WorkerReport] = await self._workers(RPC_WORKER_REPORT)
@@ -166,23 +198,32 @@ class VllmEngine:
         return workers[0], scheduler
 
     async def _workers(self, method: str, *args: Any) -> Any:
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        try:
-            return await self._llm.collective_rpc(method, args=args)
-        except EngineDeadError as error:
-            raise self._dead() from error
+        return await self._answer(self._llm.collective_rpc(method, args=args))
 
     async def _core(self, method: str, *args: Any) -> Any:
+        return await self._answer(self._llm.engine_core.call_utility_async(method, *args))
+
+    async def _answer(self, call: Coroutine[Any, Any, T]) -> T:
+        """Wait for an RPC. vLLM leaves it open for ever when the engine core dies before it answers."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
+        task = asyncio.ensure_future(call)
+        while not task.done():
+            await asyncio.wait({task}, timeout=DEATH_POLL_S)
+            if self._llm.errored and not task.done():
+                task.cancel()
+                raise self._dead()
         try:
-            return await self._llm.engine_core.call_utility_async(method, *args)
+            return task.result()
         except EngineDeadError as error:
             raise self._dead() from error
 
     def _dead(self) -> EngineError:
         return EngineError("engine-dead", "vLLM's engine core is gone", lost=True, log_path=self._log_path)
+
+    def _require_running(self) -> None:
+        if self._llm is None:
+            raise EngineError("engine-dead", "the engine is not running", lost=True, log_path=self._log_path)
 
     def _info(self, worker: WorkerReport, scheduler: SchedulerReport, start_s: float) -> EngineInfo:
         import vllm
@@ -207,11 +248,33 @@ class VllmEngine:
         )
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._pending.add(future)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise EngineError("engine-dead", "the engine was aborted", lost=True, log_path=self._log_path) from error
+        finally:
+            self._pending.discard(future)
 
 
 async def _call(function: Any, **kwargs: Any) -> None:
     function(**kwargs)
+
+
+def _kill_trees(roots: Sequence[Any]) -> None:
+    """SIGKILL for processes and all that they started, and wait until they are gone."""
+    import psutil
+
+    found = []
+    for root in roots:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(root.pid)
+            found += [process, *process.children(recursive=True)]
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(found, timeout=10.0)
 
 
 def _in_force(worker: WorkerReport, scheduler: SchedulerReport) -> InForce:

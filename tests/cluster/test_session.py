@@ -1,0 +1,46 @@
+"""Joining and starting Ray: what a user can get wrong. A started cluster is tested with the engine actor."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from orchestrator.cluster import ray_session
+from orchestrator.errors import ChunksmithError, UserError
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with (
+            pytest.raises(UserError, match=rf"^--dashboard-port {port}: Address already in use"),
+            ray_session(dashboard_port=port),
+        ):
+            pass
+
+
+def test_a_dashboard_port_belongs_to_a_local_cluster() -> None:
+    with pytest.raises(UserError, match="cannot go with --address"), ray_session("auto", dashboard_port=8265):
+        pass
+
+
+def test_the_auth_mode_must_be_chosen_before_ray_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", sys)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(ChunksmithError, match="set it to 'token' before"), ray_session(auth_mode="token"):
+        pass
+
+
+def test_no_cluster_at_the_address() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        with (
+            pytest.raises(UserError, match=rf"^--address {address}: no Ray cluster answers there"),
+            ray_session(address),
+        ):
+            pass
