@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,11 +50,20 @@ def sweep(
         try:
             with folder.lock():
                 _run(folder, resolved, address, auth_mode, dashboard_port)
+        except UserError:
+            # Before the sweep began: the same command, mended, shall not find a folder in its way.
+            if not resume and not folder.provenance.exists():
+                shutil.rmtree(folder.path)
+            raise
         except KeyboardInterrupt as error:
             raise Interrupted(f"stopped; nothing measured is lost. Go on with: {_resume_command(folder)}") from error
         except OSError as error:
             where = error.filename or folder.path
             raise ChunksmithError(f"{where}: {error.strerror}. Mend that, then: {_resume_command(folder)}") from error
+        except ChunksmithError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            raise ChunksmithError(f"{error} Mend that, then: {_resume_command(folder)}") from error
     _print_answer(folder)
 
 
@@ -82,7 +93,7 @@ def _run(
 
 def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | None) -> tuple[RunFolder, SweepSpec]:
     """The run folder and the spec to go by. A new run gets its folder and its resolved spec here."""
-    from orchestrator.records import RunFolder
+    from orchestrator.records import RunFolder, write_text_atomic
     from orchestrator.sweep import load_spec
 
     given = load_spec(spec_path) if spec_path is not None else None
@@ -92,7 +103,11 @@ def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | 
         if given is None:
             raise UserError("sweep: give a spec, for instance search_spaces/cpu_demo.yaml, or --resume")
         folder = RunFolder.create(run or DEFAULT_RUNS / given.study)
-        folder.spec.write_text(given.to_yaml())
+        try:
+            write_text_atomic(folder.spec, given.to_yaml())
+        except ChunksmithError:
+            shutil.rmtree(folder.path)
+            raise
         return folder, given
     if run is None:
         run = DEFAULT_RUNS / given.study if given is not None else _latest_run()
@@ -100,6 +115,8 @@ def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | 
     recorded = load_spec(folder.spec)
     if given is not None:
         _require_same(given, recorded, spec_path, folder)
+    elif trials not in (None, recorded.trials):
+        raise UserError(f"--trials {trials}: the run has {recorded.trials} trials, and a resumed run keeps its spec")
     return folder, recorded
 
 
@@ -119,14 +136,14 @@ def _require_same(given: SweepSpec, recorded: SweepSpec, path: Path | None, fold
 def _latest_run() -> Path:
     from orchestrator.records import RunFolder
 
-    runs = [entry for entry in DEFAULT_RUNS.glob("*") if RunFolder(entry).is_run()] if DEFAULT_RUNS.is_dir() else []
-    if not runs:
+    specs = [run.spec for run in map(RunFolder, DEFAULT_RUNS.glob("*")) if run.is_run() and run.spec.is_file()]
+    if not specs:
         raise UserError(f"{DEFAULT_RUNS}: holds no run to resume; give --run, or start one with a spec")
-    return max(runs, key=lambda entry: RunFolder(entry).spec.stat().st_mtime)
+    return max(specs, key=lambda spec: spec.stat().st_mtime).parent
 
 
 def _resume_command(folder: RunFolder) -> str:
-    return f"chunksmith sweep --resume --run {folder.path}"
+    return shlex.join(["chunksmith", "sweep", "--resume", "--run", str(folder.path)])
 
 
 def _auth_mode(given: str | None) -> Literal["token", "disabled"] | None:

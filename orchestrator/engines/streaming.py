@@ -29,7 +29,10 @@ class RequestFailed(Exception):
 
 
 async def drive(stream: Stream, prompts: Sequence[Prompt], load: Load) -> tuple[list[RequestTimeline], float]:
-    """Serve all prompts; return one timeline for each, in their order, and the seconds until the last one ended."""
+    """Serve all prompts; return one timeline for each, in their order, and the seconds until the last one ended.
+
+    An error other than RequestFailed ends the block: the requests in flight are cancelled and it is raised.
+    """
     slots = asyncio.Semaphore(load.concurrency or len(prompts))
     begin = time.perf_counter()
 
@@ -37,7 +40,14 @@ async def drive(stream: Stream, prompts: Sequence[Prompt], load: Load) -> tuple[
         async with slots:
             return await _follow(stream, index, prompt, begin)
 
-    timelines = await asyncio.gather(*(serve(index, prompt) for index, prompt in enumerate(prompts)))
+    tasks = [asyncio.create_task(serve(index, prompt)) for index, prompt in enumerate(prompts)]
+    try:
+        timelines = await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
     return list(timelines), time.perf_counter() - begin
 
 

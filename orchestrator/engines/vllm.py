@@ -80,7 +80,7 @@ class VllmEngine:
         except Exception as error:
             # vLLM's start may fail with almost anything; the contract has one error for it.
             self.stop()
-            detail = f"{type(error).__name__}: {error}".splitlines()[0]
+            detail = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             raise EngineError("engine-start", detail, log_path=self._log_path) from error
         self._start_values = info.in_force
         return info

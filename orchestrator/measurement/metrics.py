@@ -82,4 +82,5 @@ def _prefill_throughput(requests: Sequence[RequestTimeline]) -> float | None:
     if not begun:
         return None
     span = max(first for _, first in begun) - min(request.send_s for request, _ in begun)
-    return sum(request.prompt_tokens - request.cached_tokens for request, _ in begun) / span
+    # A clock too coarse to see the prefill gives no rate.
+    return sum(request.prompt_tokens - request.cached_tokens for request, _ in begun) / span if span > 0 else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.engines import EngineConfig, KnobValue
-from orchestrator.vllm_plugin import SCHEDULER_KNOBS, WORKER_KNOBS, PluginSettings
+from orchestrator.vllm_plugin import CONFIG_KEY, SCHEDULER_KNOBS, WORKER_KNOBS, PluginSettings
 
 Scope = Literal["live", "engine"]
 Point = Mapping[str, KnobValue]
@@ -20,6 +20,9 @@ LIVE_KNOBS = frozenset({*WORKER_KNOBS, *SCHEDULER_KNOBS})
 
 PLUGIN_KNOBS = frozenset(WORKER_KNOBS)
 """Knobs that are settings of our plugin; all others are vLLM's own engine arguments."""
+
+_ON_ONLY = frozenset({"aggregate_engine_logging", "data_parallel_multi_port_external_lb", "disable_log_stats"})
+"""Switches of ``vllm serve`` without a ``--no-`` form: off is what they are without the flag."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,13 @@ def serve_command(base: EngineConfig, point: Point) -> tuple[list[str], dict[str
     """
     config = engine_config(base, point)
     args = dict(config.args)
-    additional = {**args.pop("additional_config", {}), **config.plugin.additional_config()}
+    additional = {**(args.pop("additional_config", None) or {}), **config.plugin.additional_config()}
+    if not additional[CONFIG_KEY]:
+        del additional[CONFIG_KEY]
     words = [config.model]
     for name, value in sorted(args.items()):
         words.extend(_flag(name, value))
-    if any(additional.values()):
+    if additional:
         words.extend(_flag("additional_config", additional))
     return words, dict(config.env)
 
@@ -98,7 +103,8 @@ def _flag(name: str, value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
+        off = [] if name in _ON_ONLY else [f"--no-{flag}"]
+        return [f"--{flag}"] if value else off
     if isinstance(value, Mapping):
         return [f"--{flag}", json.dumps(value, sort_keys=True)]
     if isinstance(value, (list, tuple)):

@@ -2,6 +2,7 @@
 
 from orchestrator.sweep.loop import Sweep
 from orchestrator.sweep.progress import Progress
-from orchestrator.sweep.spec import SweepSpec, load_spec
+from orchestrator.sweep.spec import SweepSpec
+from orchestrator.sweep.spec_file import load_spec
 
 __all__ = ["Progress", "Sweep", "SweepSpec", "load_spec"]

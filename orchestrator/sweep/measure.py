@@ -6,10 +6,9 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.engines import BlockResult
+from orchestrator.engines import BlockResult, EngineError
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import (
-    Direction,
     MeasuredBlock,
     PairedMeasurement,
     PairPlan,
@@ -27,11 +26,21 @@ from orchestrator.workloads import Load, Prompt, Workload, make_prompts
 
 
 class TrialFailure(ChunksmithError):
-    """A measurement that must not become a number. ``label`` is its failure class."""
+    """A measurement that must not become a number.
 
-    def __init__(self, label: str, detail: str, log_path: str | None = None) -> None:
+    Attributes:
+        label: Failure class.
+        lost: The engine was lost; a fresh one may well do better.
+        at_baseline: It was the baseline that failed, not the point.
+        attempt: Attempts that were made before the one that failed.
+    """
+
+    def __init__(
+        self, label: str, detail: str, log_path: str | None = None, *, lost: bool = False, at_baseline: bool = False
+    ) -> None:
         super().__init__(f"{label}: {detail}" + (f" (engine log: {log_path})" if log_path else ""))
         self.label, self.detail, self.log_path = label, detail, log_path
+        self.lost, self.at_baseline, self.attempt = lost, at_baseline, 0
 
 
 class Bench:
@@ -63,17 +72,22 @@ class Bench:
         best_ratio: float | None = None,
     ) -> tuple[PairedMeasurement, list[PlacedBlock]]:
         """Pairs of blocks at the point and at the baseline, by the plan. Raises TrialFailure and EngineError."""
+        objective = self._spec.objective
         placed: list[PlacedBlock] = []
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
             seed = _seed(self._spec.seed, phase, trial, "dropped" if dropped else pair)
             placed.append(self._block(role, pair, dropped, point, seed))
+            value = placed[-1].block.metrics[objective.metric]
+            if value is None or not value > 0:
+                detail = f"{objective.metric} of a block is {value}, and a ratio needs a number above 0"
+                raise TrialFailure("no-metric", detail, placed[-1].info.log_path)
             return placed[-1].block
 
-        objective = self._spec.objective
-        direction: Direction = objective.direction
+        # First, so that a group whose engine cannot start costs no block at the baseline.
+        self._engine(self.group_of(point))
         measurement = measure_pairs(
-            run, plan, metric=objective.metric, direction=direction, noise=noise, best_ratio=best_ratio
+            run, plan, metric=objective.metric, direction=objective.direction, noise=noise, best_ratio=best_ratio
         )
         return measurement, placed
 
@@ -111,9 +125,8 @@ class Bench:
         top2: bool = False,
     ) -> PlacedBlock:
         prompts = make_prompts(workload, seed=[seed], vocab_size=engine.info.vocab_size)
-        retune_s = self._tune(engine, point)
-        result = engine.engine.run(prompts, self._spec.block_load(), top2=top2)
-        self._require_valid(point, engine, result)
+        retune_s, result = self._run(engine, point, prompts, self._spec.block_load(), top2=top2)
+        self._require_valid(role, point, engine, result)
         block = MeasuredBlock(
             role=role,
             pair=pair,
@@ -125,36 +138,52 @@ class Bench:
         )
         return PlacedBlock(block=block, info=engine.info, point=point)
 
+    def _run(
+        self, engine: WarmEngine, point: Point, prompts: Sequence[Prompt], load: Load, *, top2: bool = False
+    ) -> tuple[float, BlockResult]:
+        """Retune, then serve; return the seconds of the first and the result of the second."""
+        try:
+            retune_s = self._tune(engine, point)
+            return retune_s, engine.engine.run(prompts, load, top2=top2)
+        except EngineError:
+            self._pool.discard(engine)
+            raise
+
     def _tune(self, engine: WarmEngine, point: Point) -> float:
         live = {name: point[name] for name in self._space.names("live")}
         if engine.live == live:
             return 0.0
         engine.live = None
-        seconds = engine.engine.retune(live)
+        try:
+            seconds = engine.engine.retune(live)
+        except ValueError as error:
+            raise TrialFailure("rejected", str(error), engine.info.log_path) from error
         engine.live = live
         return seconds
 
-    def _require_valid(self, point: Point, engine: WarmEngine, result: BlockResult) -> None:
-        log = engine.info.log_path
+    def _require_valid(self, role: Role, point: Point, engine: WarmEngine, result: BlockResult) -> None:
+        def failure(label: str, detail: str) -> TrialFailure:
+            return TrialFailure(label, detail, engine.info.log_path, at_baseline=role == "baseline")
+
         failed = [request for request in result.requests if request.error is not None]
         if failed:
             detail = f"{len(failed)} of {len(result.requests)} requests failed, the first with: {failed[0].error}"
-            raise TrialFailure("request-failed", detail, log)
+            raise failure("request-failed", detail)
         if cached := sum(request.cached_tokens for request in result.requests):
-            raise TrialFailure("prefix-cache-hit", f"{cached} prompt tokens came from the prefix cache", log)
-        if reason := not_in_force([knob.name for knob in self._space.knobs], point, engine.info, result):
-            raise TrialFailure(LABEL, reason, log)
+            raise failure("prefix-cache-hit", f"{cached} prompt tokens came from the prefix cache")
+        if reason := not_in_force(self._space, point, self._spec.engine.plugin, engine.info, result):
+            raise failure(LABEL, reason)
 
     def _engine(self, group: Point) -> WarmEngine:
         """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
         engine = self._pool.get(group)
         if not engine.is_warm:
-            begin = time.perf_counter()
-            prompts = self._warm_up_prompts(engine.info.vocab_size)
-            self._tune(engine, {**self._baseline, **group})
-            result = engine.engine.run(prompts, Load(concurrency=1))
-            self._on_start(engine, time.perf_counter() - begin)
-            self._require_valid({**self._baseline, **group}, engine, result)
+            begin, point = time.perf_counter(), {**self._baseline, **group}
+            _, result = self._run(engine, point, self._warm_up_prompts(engine.info.vocab_size), Load(concurrency=1))
+            if not engine.is_known:
+                self._on_start(engine, time.perf_counter() - begin)
+                engine.is_known = True
+            self._require_valid("baseline", point, engine, result)
             engine.is_warm = True
         return engine
 

@@ -14,13 +14,15 @@ MakeEngine = Callable[[], Engine]
 
 @dataclass
 class WarmEngine:
-    """A started engine. ``live`` is what it was last tuned to; None right after its start."""
+    """A started engine. ``live`` is what it was last tuned to; None right after its start, or if a retune failed."""
 
     group: Point
     engine: Engine
     info: EngineInfo
     live: Point | None = None
     is_warm: bool = False
+    is_known: bool = False
+    """Whether its start was made known; it may be without being warm, when its first block failed."""
 
 
 class EnginePool:
@@ -40,10 +42,15 @@ class EnginePool:
         if key in self._refused:
             raise self._refused[key]
         if key not in self._engines:
-            for other in [name for name in self._engines if name != _key(self._baseline_group)]:
+            baseline = _key(self._baseline_group)
+            for other in [name for name in self._engines if baseline not in (name, key)]:
                 self._engines.pop(other).engine.stop()
             self._engines[key] = self._start(group, key)
         return self._engines[key]
+
+    def discard(self, engine: WarmEngine) -> None:
+        """Stop one engine at once, because it is lost. The others stay warm."""
+        self._engines.pop(_key(engine.group)).engine.abort()
 
     def discard_all(self) -> None:
         """Stop every engine at once, without waiting for what it is doing."""

@@ -15,6 +15,7 @@ from orchestrator.search import Point
 from orchestrator.sweep.spec import SweepSpec
 
 Phase = Literal["search", "confirm", "accuracy"]
+Outcome = Literal["complete", "infeasible", "failed", "lost"]
 Row = dict[str, object]
 
 
@@ -34,7 +35,7 @@ class TrialResult:
     number: int
     point: Point
     group: Point
-    outcome: Literal["complete", "infeasible", "failed", "lost"]
+    outcome: Outcome
     attempt: int
     started_at: datetime
     failure: str | None = None

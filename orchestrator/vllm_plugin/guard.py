@@ -50,6 +50,7 @@ _CONTEXT_PARAMETERS = (
     "dcp_manager",
 )
 _PREFILL_CONTEXT = ("self", "q", "kv_c_and_k_pe_cache", "attn_metadata", "k_scale")
+_DCP_CONTEXT = "MLACommonBaseImpl._context_parallel_compute_prefill_context"
 _WORKER_INIT = ("self", "vllm_config", "local_rank", "rank", "distributed_init_method", "is_driver_worker")
 _CHUNK_PLAN = ("self", "compress_ratio", "prefill_chunk_size")
 
@@ -58,11 +59,9 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol(_MLA, "build_mla_chunked_context_metadata", _CONTEXT_PARAMETERS),
     Symbol(_MLA, "MLACommonMetadataBuilder.determine_chunked_prefill_workspace_size", ("vllm_config",)),
     Symbol(_MLA, "MLACommonBaseImpl._compute_prefill_context", _PREFILL_CONTEXT),
-    Symbol(
-        _MLA,
-        "MLACommonBaseImpl._context_parallel_compute_prefill_context",
-        (*_PREFILL_CONTEXT, "dcp_world_size", "fused_mla_kv_concat_fn"),
-    ),
+    Symbol(_MLA, _DCP_CONTEXT, (*_PREFILL_CONTEXT, "dcp_world_size"), until=(0, 31)),
+    Symbol(_MLA, _DCP_CONTEXT, (*_PREFILL_CONTEXT, "dcp_world_size", "fused_mla_kv_concat_fn"), since=(0, 32)),
+    Symbol(_SPARSE, "build_mla_chunked_context_metadata", _CONTEXT_PARAMETERS),
     Symbol(_SPARSE, "SparseMLACommonMetadataBuilder.determine_chunked_prefill_workspace_size", ("vllm_config",)),
     Symbol(_SWA, "DeepseekSparseSWAMetadata.get_prefill_chunk_plan", _CHUNK_PLAN, until=(0, 29)),
     Symbol(_SWA, "DeepseekSparseSWAMetadata.get_prefill_chunk_plan", (*_CHUNK_PLAN, "has_compressed"), since=(0, 30)),
@@ -121,9 +120,14 @@ def symbols_of(release: tuple[int, int]) -> tuple[Symbol, ...]:
 
 
 def resolve(symbol: Symbol) -> Any:
-    """Import the symbol. Raises ImportError or AttributeError when it is not there."""
+    """Import the symbol. Raises ImportError or AttributeError when it is not there.
+
+    A method that a class only inherits is not there: it would not be the code that the table was read from.
+    """
     value: Any = importlib.import_module(symbol.module)
     for part in symbol.name.split("."):
+        if isinstance(value, type) and part not in vars(value):
+            raise AttributeError(f"class {value.__name__} has no {part} of its own")
         value = getattr(value, part)
     return value
 

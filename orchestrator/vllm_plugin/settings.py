@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 CONFIG_KEY = "chunksmith"
 """Key under vLLM's ``additional_config``."""
@@ -49,8 +49,14 @@ def settings_of(vllm_config: Any) -> PluginSettings:
     """Read the settings out of a ``VllmConfig``.
 
     Raises:
-        pydantic.ValidationError: An unknown key or a value of the wrong type or range.
+        ValueError: An unknown key or a value of the wrong type or range, in one line that says where it stands:
+            vLLM would otherwise tell it as an error of its own configuration.
     """
     additional = vllm_config.additional_config
     values = additional.get(CONFIG_KEY, {}) if isinstance(additional, Mapping) else {}
-    return PluginSettings.model_validate(values)
+    try:
+        return PluginSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "".join(f"[{part!r}]" for part in (CONFIG_KEY, *first["loc"]))
+        raise ValueError(f"additional_config{key}: {first['msg']}, got {first['input']!r}") from error

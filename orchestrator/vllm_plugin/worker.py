@@ -36,11 +36,15 @@ class WorkerExtension:
             raise RuntimeError(PLUGIN.refused)
         if unknown := sorted(set(values) - set(WORKER_KNOBS)):
             raise ValueError(f"unknown worker knob {unknown[0]!r}; known: {', '.join(WORKER_KNOBS)}")
+        for knob, value in values.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{knob} must be at least 1, got {value}")
         settings = settings_of(self.vllm_config)
-        cap = values.get("mla_workspace_rows") or settings.mla_workspace_rows
-        workspace.resize(self.model_runner, cap=cap, max_num_seqs=max_num_seqs)
+        # The chunk size is refused above its start value, so it comes before anything is changed.
         dsv4.set_chunk_size(values.get("prefill_chunk_size"))
         dsv4.set_area_limit(values.get("prefill_area_limit") or settings.prefill_area_limit)
+        cap = values.get("mla_workspace_rows") or settings.mla_workspace_rows
+        workspace.resize(self.model_runner, cap=cap, max_num_seqs=max_num_seqs)
 
     def chunksmith_worker_report(self) -> WorkerReport:
         """What is in force, read from the builders themselves, and the counters."""

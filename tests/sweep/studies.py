@@ -1,0 +1,138 @@
+"""Small studies on the faulty engine, and what must hold of a run that has ended."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from rich.console import Console
+
+from orchestrator.engines import Engine
+from orchestrator.engines.faulty import FaultyEngines
+from orchestrator.records import SCHEMAS, RunFolder
+from orchestrator.sweep import Progress, Sweep, SweepSpec, load_spec
+
+ROWS = [128, 256, 512, 1024, 2048, 4096]
+BATCHED_TOKENS = [256, 512]
+
+Table = dict[str, Any]
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """A spec as its YAML holds it; ``a__b=1`` changes key ``b`` under ``a``."""
+    spec: dict[str, Any] = {
+        "version": 1,
+        "study": "small",
+        "model": "org/model",
+        "engine": {"args": {"max_model_len": 8192, "max_num_batched_tokens": 1024, "max_num_seqs": 4}},
+        "space": {
+            "mla_workspace_rows": {"scope": "live", "values": ROWS},
+            "max_num_batched_tokens": {"scope": "live", "values": BATCHED_TOKENS},
+        },
+        "workload": {"prompts": 2, "input_len": 2048},
+        "trials": 6,
+        "blocks": {"warmup": 1, "min_pairs": 2, "max_pairs": 3},
+        "confirm": {"points": 2, "pairs": 3},
+        "accuracy": {"prompts": 2, "input_len": 1500, "output_len": 4},
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        section = spec
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    return spec
+
+
+def make_spec(**changes: Any) -> SweepSpec:
+    """The spec that ``content`` describes."""
+    return SweepSpec.model_validate(content(**changes))
+
+
+def run_sweep(
+    spec: SweepSpec, run: RunFolder, make_engine: Callable[[], Engine] | None = None, output: io.StringIO | None = None
+) -> None:
+    """Run or resume a study as the command does, on engines without faults if none are given."""
+    progress = Progress(Console(file=output or io.StringIO(), width=200), spec.trials, spec.confirm.points)
+    with run.lock(), progress:
+        Sweep(spec, run, make_engine or FaultyEngines(), progress).run()
+
+
+def read(run: RunFolder, table: str) -> list[Table]:
+    """A table as a notebook reads it, by pandas alone."""
+    return [
+        {str(key): value for key, value in row.items()} for row in pd.read_parquet(run.table(table)).to_dict("records")
+    ]
+
+
+def journal(run: RunFolder, study: str = "small") -> list[optuna.trial.FrozenTrial]:
+    """The trials that Optuna knows."""
+    storage = JournalStorage(JournalFileBackend(str(run.journal)))
+    return optuna.load_study(study_name=study, storage=storage).get_trials()
+
+
+def points(run: RunFolder) -> dict[int, Table]:
+    """Points of the trials table by trial."""
+    return {row["trial"]: json.loads(row["point"]) for row in read(run, "trials")}
+
+
+def require_no_duplicates(run: RunFolder) -> None:
+    """Every table is readable, and no row stands twice: at any moment."""
+    keys = {
+        "trials": ["trial"],
+        "blocks": ["trial", "phase", "block"],
+        "requests": ["trial", "phase", "block", "request"],
+    }
+    assert keys.keys() == SCHEMAS.keys()
+    for table, key in keys.items():
+        rows = [tuple(row[name] for name in key) for row in read(run, table)]
+        assert len(rows) == len(set(rows)), table
+
+
+def require_whole(run: RunFolder, spec: SweepSpec) -> None:
+    """Each of the N trials stands once in every table that its outcome calls for, and once, finished, in the
+    journal."""
+    require_no_duplicates(run)
+    trials, blocks, requests = (read(run, table) for table in ("trials", "blocks", "requests"))
+    assert sorted(row["trial"] for row in trials) == list(range(spec.trials))
+    complete = {row["trial"] for row in trials if row["outcome"] == "complete"}
+    for table in (blocks, requests):
+        assert {row["trial"] for row in table if row["phase"] == "search"} == complete
+    searched = [row for row in blocks if row["phase"] == "search"]
+    for row in trials:
+        if row["outcome"] == "complete":
+            own = [block for block in searched if block["trial"] == row["trial"]]
+            assert len(own) == spec.blocks.warmup + 2 * row["pairs"]
+            assert {block["pair"] for block in own if not block["dropped"]} == set(range(row["pairs"]))
+    sent = {(row["trial"], row["phase"], row["block"]): row["requests"] for row in blocks}
+    for block, count in sent.items():
+        assert sum((row["trial"], row["phase"], row["block"]) == block for row in requests) == count
+    assert len(requests) == sum(sent.values())
+
+    told = journal(run, spec.study)
+    assert [trial.number for trial in told] == list(range(spec.trials))
+    states = {"complete": "COMPLETE", "infeasible": "PRUNED", "failed": "FAIL", "lost": "FAIL"}
+    for row in trials:
+        trial = told[row["trial"]]
+        assert trial.state.name == states[row["outcome"]]
+        assert trial.params == json.loads(row["point"])
+        assert (trial.value == row["ratio"]) if row["outcome"] == "complete" else (trial.value is None)
+
+
+def new_run(folder: Path, spec: SweepSpec) -> RunFolder:
+    """A run folder with its resolved spec, as the command makes it."""
+    run = RunFolder.create(folder)
+    run.spec.write_text(spec.to_yaml())
+    return run
+
+
+def read_spec(run: RunFolder) -> SweepSpec:
+    """The spec of a run folder, as another process finds it."""
+    return load_spec(run.spec)

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.analysis import best
+from orchestrator.engines import EngineConfig, EngineError
+from orchestrator.engines.faulty import Faults, FaultyEngine, FaultyEngines
+from orchestrator.errors import ChunksmithError
+from orchestrator.search import violated
+from orchestrator.sweep.loop import MAX_ATTEMPTS
+from tests.sweep.studies import (
+    BATCHED_TOKENS,
+    ROWS,
+    journal,
+    make_spec,
+    new_run,
+    points,
+    read,
+    require_whole,
+    run_sweep,
+)
+
+LOST = EngineError("engine-dead", "the engine is gone", lost=True, log_path="x.log")
+
+
+def outcomes(run: Any) -> list[str]:
+    return [row["outcome"] for row in sorted(read(run, "trials"), key=lambda row: row["trial"])]
+
+
+def test_a_whole_space_is_measured_once_each_and_the_best_confirmed(tmp_path: Path) -> None:
+    size = len(ROWS) * len(BATCHED_TOKENS)
+    spec = make_spec(trials=size)
+    run, engines, output = new_run(tmp_path / "run", spec), FaultyEngines(noise=0.005), io.StringIO()
+    run_sweep(spec, run, engines, output)
+    require_whole(run, spec)
+    found = points(run)
+    assert len({str(sorted(point.items())) for point in found.values()}) == size
+    assert [engine.is_running for engine in engines.made] == [False]
+
+    confirmed = {row["trial"] for row in read(run, "blocks") if row["phase"] == "confirm"}
+    ranked = sorted((row for row in read(run, "trials")), key=lambda row: row["ratio"])
+    assert confirmed == {row["trial"] for row in ranked[: spec.confirm.points]}
+    assert {row["trial"] for row in read(run, "requests") if row["phase"] == "accuracy"} == confirmed
+    answer = best(run.path)
+    assert answer.decision == "winner"
+    # The faulty engine is fastest at 1024 rows, and at the larger step since it needs fewer of them.
+    assert answer.point == {"mla_workspace_rows": 1024, "max_num_batched_tokens": 512}
+    assert f"trial {size} of {size}: " in output.getvalue()
+
+
+def test_the_confirmation_has_prompts_of_its_own_and_both_roles_of_a_pair_share_theirs(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run)
+    seeds: dict[int, set[tuple[Any, ...]]] = {}
+    for row in read(run, "blocks"):
+        place = (
+            (row["phase"],) if row["phase"] == "accuracy" else (row["phase"], row["trial"], row["pair"], row["dropped"])
+        )
+        seeds.setdefault(row["prompts_seed"], set()).add(place)
+    assert all(len(places) == 1 for places in seeds.values())
+    paired = [row for row in read(run, "blocks") if row["phase"] == "confirm" and not row["dropped"]]
+    assert all(
+        sum(row["prompts_seed"] == seed for row in paired) == 2 for seed in {row["prompts_seed"] for row in paired}
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_engine_lost_at_some_block_is_replaced_and_nothing_stands_twice(tmp_path: Path, seed: int) -> None:
+    spec = make_spec()
+    position = random.Random(seed).randrange(40)
+    run, engines = new_run(tmp_path / "run", spec), FaultyEngines(Faults(run_errors={position: LOST}))
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert outcomes(run) == ["complete"] * spec.trials
+    assert len(engines.made) == 2
+    assert sum(row["attempt"] for row in read(run, "trials")) <= 1
+    assert best(run.path).decision == "winner"
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_whatever_fails_where_the_study_ends_whole(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    out_of_memory = EngineError("cuda-oom", "out of memory")
+    faults = [
+        Faults(
+            run_errors=data.draw(
+                st.dictionaries(st.integers(2, 12), st.sampled_from([LOST, out_of_memory]), max_size=2), "errors"
+            ),
+            failed_requests=data.draw(st.dictionaries(st.integers(2, 12), st.just([0]), max_size=1), "failed"),
+            cached_tokens=data.draw(st.dictionaries(st.integers(2, 12), st.just(16), max_size=1), "cached"),
+        )
+        for _ in range(5)
+    ]
+    spec = make_spec(trials=8)
+    run = new_run(tmp_path_factory.mktemp("any") / "run", spec)
+    engines = FaultyEngines(*faults)
+    try:
+        run_sweep(spec, run, engines)
+    except ChunksmithError:
+        assert "complete" not in outcomes(run)
+    require_whole(run, spec)
+    assert not any(engine.is_running for engine in engines.made)
+    failures = {row["failure"] for row in read(run, "trials") if row["outcome"] != "complete"}
+    assert failures <= {"cuda-oom", "request-failed", "prefix-cache-hit", "engine-dead"}
+
+
+def test_a_point_that_loses_every_engine_is_lost_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    # Block 0 warms up; the first trial loses the engines one after the other.
+    engines = FaultyEngines(*[Faults(run_errors={3: LOST})] * MAX_ATTEMPTS)
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert outcomes(run) == ["lost", *["complete"] * (spec.trials - 1)]
+    row = read(run, "trials")[0]
+    assert (row["failure"], row["failure_detail"], row["engine_log"]) == ("engine-dead", LOST.detail, LOST.log_path)
+    assert row["attempt"] == MAX_ATTEMPTS - 1
+    assert len(engines.made) == MAX_ATTEMPTS + 1
+
+
+def test_a_deterministic_failure_is_not_tried_again(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(Faults(run_errors={3: EngineError("cuda-oom", "out of memory", log_path="x.log")}))
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert outcomes(run) == ["failed", *["complete"] * (spec.trials - 1)]
+    assert len(engines.made) == 2
+
+
+def test_an_engine_that_never_starts_fails_every_trial_after_one_start(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(*[Faults(start_error=EngineError("engine-start", "ValueError: no", log_path="x.log"))] * 9)
+    with pytest.raises(ChunksmithError) as caught:
+        run_sweep(spec, run, engines)
+    message = str(caught.value)
+    assert message == ("no trial gave a result (6 failed); the last: engine-start: ValueError: no (engine log: x.log)")
+    require_whole(run, spec)
+    assert len(engines.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("faults", "failure", "detail"),
+    [
+        (Faults(failed_requests={1: [1]}), "request-failed", "1 of 2 requests failed"),
+        (Faults(cached_tokens={2: 16}), "prefix-cache-hit", "32 prompt tokens"),
+    ],
+)
+def test_a_block_that_went_wrong_fails_its_trial(tmp_path: Path, faults: Faults, failure: str, detail: str) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(faults))
+    require_whole(run, spec)
+    first = read(run, "trials")[0]
+    assert (first["outcome"], first["failure"]) == ("failed", failure)
+    assert first["failure_detail"].startswith(detail)
+    assert outcomes(run)[1:] == ["complete"] * (spec.trials - 1)
+
+
+def test_a_knob_without_any_effect_stops_the_sweep_in_one_line_and_gives_no_number(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    with pytest.raises(ChunksmithError) as caught:
+        run_sweep(spec, run, FaultyEngines(*[Faults(workspace_unused=True)] * 2))
+    message = str(caught.value)
+    assert message.startswith("failed: knob-not-in-force: mla_workspace_rows: the block never entered the context path")
+    assert "engine log: faulty-0.log" in message
+    assert "\n" not in message
+    rows = read(run, "trials")
+    assert [(row["outcome"], row["failure"]) for row in rows] == [("failed", "knob-not-in-force")]
+    assert read(run, "blocks") == []
+    assert [trial.state.name for trial in journal(run)] == ["FAIL"]
+
+
+@pytest.mark.parametrize("knob", ["mla_workspace_rows", "max_num_batched_tokens"])
+def test_a_knob_that_is_accepted_but_ignored_gives_no_number(tmp_path: Path, knob: str) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    with pytest.raises(
+        ChunksmithError, match=rf"no trial gave a result \(6 failed\).*knob-not-in-force: {knob}: asked"
+    ):
+        run_sweep(spec, run, FaultyEngines(Faults(ignored_knobs=[knob])))
+    require_whole(run, spec)
+    assert {row["failure"] for row in read(run, "trials")} == {"knob-not-in-force"}
+
+
+def test_a_value_that_the_engine_refuses_fails_its_trials_only(tmp_path: Path) -> None:
+    # Without max_num_seqs under engine.args nobody can tell before the start that 200 is above its 128.
+    spec = make_spec(
+        engine={"args": {"max_model_len": 8192, "max_num_batched_tokens": 512}},
+        space__max_num_seqs={"scope": "live", "values": [100, 200]},
+        space__max_num_batched_tokens={"scope": "live", "values": [512]},
+        trials=12,
+    )
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run)
+    require_whole(run, spec)
+    refused = {number for number, point in points(run).items() if point["max_num_seqs"] == 200}
+    assert 0 < len(refused) < 12
+    for row in read(run, "trials"):
+        assert (row["failure"] == "rejected") == (row["trial"] in refused)
+
+
+def test_a_point_that_arithmetic_rules_out_never_reaches_an_engine(tmp_path: Path) -> None:
+    spec = make_spec(
+        engine={"args": {"max_model_len": 8192, "max_num_batched_tokens": 1024, "max_num_seqs": 600}},
+        space__max_num_seqs={"scope": "live", "values": [600, 500]},
+        trials=20,
+    )
+    run, engines = new_run(tmp_path / "run", spec), FaultyEngines()
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    ruled_out = {
+        number for number, point in points(run).items() if point["max_num_seqs"] > point["max_num_batched_tokens"]
+    }
+    assert 0 < len(ruled_out) < 20
+    for row in read(run, "trials"):
+        assert (row["outcome"] == "infeasible") == (row["trial"] in ruled_out)
+        if row["trial"] in ruled_out:
+            assert row["failure"] == "constraint"
+            assert row["failure_detail"].endswith(
+                f"is above max_num_batched_tokens {points(run)[row['trial']]['max_num_batched_tokens']}"
+            )
+    reached = [live for engine in engines.made for live in engine.retuned]
+    assert reached
+    assert not any(violated(live, max_num_batched_tokens=1024, max_num_seqs=600) for live in reached)
+
+
+def test_only_infeasible_points_are_an_error_that_names_no_engine(tmp_path: Path) -> None:
+    spec = make_spec(
+        engine={"args": {"max_model_len": 8192, "max_num_batched_tokens": 1024, "max_num_seqs": 600}}, trials=3
+    )
+    run, engines = new_run(tmp_path / "run", spec), FaultyEngines()
+    with pytest.raises(ChunksmithError) as caught:
+        run_sweep(spec, run, engines)
+    assert str(caught.value).startswith("no trial gave a result (3 infeasible); the last: constraint: max_num_seqs 600")
+    assert "log" not in str(caught.value)
+    assert engines.made == []
+
+
+def group_spec(**changes: Any) -> Any:
+    values = {
+        "space__block_size": {"scope": "engine", "values": [16, 32, 64, 128]},
+        "baseline": {"block_size": 16},
+        "trials": 12,
+        **changes,
+    }
+    return make_spec(**values)
+
+
+def started(engines: FaultyEngines) -> list[Any]:
+    return [engine.config.args["block_size"] for engine in engines.made if engine.config is not None]
+
+
+def test_every_group_of_engine_values_starts_one_engine(tmp_path: Path) -> None:
+    spec = group_spec(confirm={"points": 0})
+    run, engines = new_run(tmp_path / "run", spec), FaultyEngines()
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert started(engines)[0] == 16
+    assert sorted(started(engines)) == [16, 32, 64, 128]
+    assert not any(engine.is_running for engine in engines.made)
+
+
+def test_the_baseline_has_an_engine_of_its_own_when_the_space_does_not_hold_its_group(tmp_path: Path) -> None:
+    spec = group_spec(confirm={"points": 0}, baseline={}, engine__args__block_size=8)
+    run, engines = new_run(tmp_path / "run", spec), FaultyEngines()
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert sorted(started(engines)) == [8, 16, 32, 64, 128]
+
+
+def test_at_most_two_engines_are_warm_at_a_time(tmp_path: Path) -> None:
+    engines, running = FaultyEngines(), []
+
+    def make() -> FaultyEngine:
+        running.append(sum(engine.is_running for engine in engines.made))
+        return engines()
+
+    spec = group_spec()
+    run_sweep(spec, new_run(tmp_path / "run", spec), make)
+    assert max(running) == 1
+
+
+def test_a_group_whose_engine_cannot_start_costs_neither_the_baselines_engine_nor_a_second_start(
+    tmp_path: Path,
+) -> None:
+    def is_64(config: EngineConfig) -> bool:
+        return config.args.get("block_size") == 64
+
+    spec = group_spec(confirm={"points": 0})
+    refusal = EngineError("engine-start", "ValueError: block size", log_path="x.log")
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(*[Faults(start_error=refusal, start_error_if=is_64)] * 9)
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert sorted(started(engines)) == [16, 32, 128]
+    assert len(engines.made) == 4
+    failed = [row for row in read(run, "trials") if row["outcome"] == "failed"]
+    assert {row["engine_group"] for row in failed} == {'{"block_size": 64}'}
+    assert len(failed) == spec.trials // 4
+    # Nor a block at the baseline: it ran what is recorded, and one block to warm up.
+    assert engines.made[0].blocks == 1 + sum(row["engine_id"] == "faulty-0" for row in read(run, "blocks"))
+
+
+def test_losing_a_groups_engine_leaves_the_baselines_warm(tmp_path: Path) -> None:
+    spec = group_spec(confirm={"points": 0})
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(Faults(), Faults(run_errors={2: LOST}))
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert sorted(started(engines)).count(16) == 1
+    assert len(engines.made) == 5
+
+
+def test_a_point_that_gives_other_tokens_is_not_recommended(tmp_path: Path) -> None:
+    spec = make_spec(trials=12)
+    run = new_run(tmp_path / "run", spec)
+    wrong = Faults(wrong_tokens_if=lambda live: live["mla_workspace_rows"] == 1024)
+    run_sweep(spec, run, FaultyEngines(wrong, noise=0.005))
+    answer = best(run.path)
+    by_point = {finalist.point["mla_workspace_rows"]: finalist for finalist in answer.finalists}
+    assert not by_point[1024].accuracy.passed
+    assert by_point[1024].accuracy.exact_match == 0.0
+    assert answer.decision == "winner"
+    assert answer.point is not None
+    assert answer.point["mla_workspace_rows"] != 1024
+
+
+def test_the_baseline_itself_is_no_finalist(tmp_path: Path) -> None:
+    # The knobs are not in the order of the alphabet, as they are in the records.
+    spec = make_spec(baseline={"mla_workspace_rows": 1024, "max_num_batched_tokens": 512}, trials=12, confirm__points=3)
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run)
+    confirmed = [points(run)[finalist.trial] for finalist in best(run.path).finalists]
+    assert len(confirmed) == 3
+    assert spec.baseline_point() not in confirmed
+
+
+def test_a_repeated_point_is_confirmed_once(tmp_path: Path) -> None:
+    spec = make_spec(
+        space={"mla_workspace_rows": {"scope": "live", "values": [1024, 2048]}}, trials=6, confirm__points=3
+    )
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run)
+    require_whole(run, spec)
+    assert len(best(run.path).finalists) == 2
+
+
+def test_maximising_finds_the_largest(tmp_path: Path) -> None:
+    spec = make_spec(objective={"metric": "prefill_token_throughput", "direction": "maximize"}, trials=12)
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(noise=0.005))
+    answer = best(run.path)
+    assert answer.decision == "winner"
+    assert answer.ratio is not None
+    assert answer.ratio > 1
+    assert answer.point == {"mla_workspace_rows": 1024, "max_num_batched_tokens": 512}
+
+
+def test_a_metric_that_no_block_has_fails_the_trials_instead_of_the_sweep(tmp_path: Path) -> None:
+    class OneChunkEngine(FaultyEngine):
+        """Fault: joins all tokens of a request in one chunk, so that no gap between two can be measured."""
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            import dataclasses
+
+            result = super().run(*args, **kwargs)
+            joined = [
+                dataclasses.replace(request, token_times_s=request.token_times_s[:1]) for request in result.requests
+            ]
+            return dataclasses.replace(result, requests=joined)
+
+    spec = make_spec(objective__metric="median_itl_ms", workload={"prompts": 2, "input_len": 2048, "output_len": 3})
+    run = new_run(tmp_path / "run", spec)
+    with pytest.raises(ChunksmithError, match=r"\(6 failed\).*no-metric: median_itl_ms of a block is None"):
+        run_sweep(spec, run, OneChunkEngine)
+    require_whole(run, spec)
