@@ -47,7 +47,9 @@ class UnseenPointSampler(BaseSampler):
         rng = random.Random(f"{self._seed}/{trial.number}")
         live_space = {name: search_space[name] for name in self._space.names("live")}
         if len(others) >= self._startup_trials and live_space:
-            tpe = TPESampler(seed=rng.getrandbits(31), n_startup_trials=self._startup_trials)
+            # Constant liar, Optuna 5's default, writes every try to the journal for other processes: there are none.
+            seed = rng.getrandbits(31)
+            tpe = TPESampler(seed=seed, n_startup_trials=self._startup_trials, constant_liar=False)
             for _ in range(_TRIES):
                 proposal = tpe.sample_relative(study, trial, live_space)
                 if proposal and any(_key(proposal) == _key(live) for live in open_points):

@@ -184,7 +184,7 @@ class Sweep:
 
     def _engine_started(self, warm: WarmEngine, warm_up_s: float) -> None:
         self._provenance.add_engine(warm, warm_up_s)
-        self._progress.engine_state(f"{warm.info.engine_id} warm after {warm.info.start_s:.1f} s")
+        self._progress.engine_is_warm(f"{warm.info.engine_id} warm after {warm.info.start_s:.1f} s")
 
 
 def _verdict(trial: TrialRecord) -> str:

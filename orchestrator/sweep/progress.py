@@ -55,6 +55,11 @@ class Progress:
             self.engine = state
             self._changed(f"engine: {state}")
 
+    def engine_is_warm(self, state: str) -> None:
+        """An engine has started. Its start is left out of the time that a trial takes, and so of the time left."""
+        self._begun = time.monotonic()
+        self.engine_state(state)
+
     def begin(self, label: str, point: Point) -> None:
         """A trial or a confirmation begins."""
         self._begun = time.monotonic()
