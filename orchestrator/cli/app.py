@@ -10,8 +10,11 @@ import typer
 
 from orchestrator import __version__
 from orchestrator.cli.best import best
+from orchestrator.cli.chunks import chunks
 from orchestrator.cli.doctor import doctor
+from orchestrator.cli.explain import explain
 from orchestrator.cli.models import model
+from orchestrator.cli.size import size
 from orchestrator.cli.sweep import sweep
 from orchestrator.errors import ChunksmithError
 
@@ -47,6 +50,9 @@ def _root(
 app.command()(best)
 app.command()(doctor)
 app.command()(model)
+app.command()(size)
+app.command()(chunks)
+app.command()(explain)
 app.command()(sweep)
 
 

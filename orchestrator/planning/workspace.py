@@ -2,14 +2,17 @@
 
 A row holds one token's latent vector. Four rules exist:
 
-=============  ======================  ===========================  =========================================
+=============  ======================  ===========================  ========================================
 rule           vLLM                    cap when none is given       floor
-=============  ======================  ===========================  =========================================
+=============  ======================  ===========================  ========================================
 ``"0.8"``      0.8 to 0.10             131,072 rows                 ``max_num_seqs * block_size``, not aligned
 ``"0.11"``     0.11 to 0.27            65,536 rows                  ``max_num_seqs * block_size``, not aligned
 ``"pr-50484"`` main branch only, 2026  65,536 rows                  ``max_num_seqs * alignment``, aligned
 ``"0.28"``     0.28 and later          65,536 rows                  one alignment step, aligned
-=============  ======================  ===========================  =========================================
+=============  ======================  ===========================  ========================================
+
+vLLM 0.8 to 0.10 do not raise the workspace to the floor but stop with an assertion where it is below;
+:mod:`orchestrator.planning.constraints` holds that as a constraint, and the number here is what the start would need.
 
 Sources: ``MLACommonMetadataBuilder.determine_chunked_prefill_workspace_size``, ``SparseMLACommonMetadataBuilder`` and
 ``align_mla_chunked_context_workspace_size`` of vLLM; pull requests 25290, 50484 and 51733.
@@ -18,10 +21,10 @@ Sources: ``MLACommonMetadataBuilder.determine_chunked_prefill_workspace_size``, 
 from __future__ import annotations
 
 import math
-import re
 from typing import Final, Literal, SupportsIndex, get_args
 
 from orchestrator.planning._checks import context_parallel, whole
+from orchestrator.planning._versions import release
 
 Rule = Literal["0.8", "0.11", "pr-50484", "0.28"]
 RULES: Final[tuple[Rule, ...]] = get_args(Rule)
@@ -30,8 +33,7 @@ DEFAULT_CAP: Final = 64 * 1024
 _CAP_OF_RULE: Final[dict[str, int]] = {"0.8": 128 * 1024}
 _FULL_LENGTH_REQUESTS: Final = 8
 _PAGES_PER_REQUEST: Final = 4
-_FIRST_KNOWN: Final = (0, 8)
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[^0-9.].*)?")
+_FIRST_KNOWN: Final = (0, 8, 0)
 
 
 def rule_for_vllm(version: str) -> Rule:
@@ -42,21 +44,18 @@ def rule_for_vllm(version: str) -> Rule:
             newer than the ones this project was checked against gets the newest rule.
 
     Returns:
-        ``"0.8"``, ``"0.11"`` or ``"0.28"``. Never ``"pr-50484"``: that rule lived on the main branch for eleven days
-        and is in no release.
+        ``"0.8"``, ``"0.11"`` or ``"0.28"``. Never ``"pr-50484"``: that rule lived for eleven days on the main branch,
+        and no release has it.
 
     Raises:
         ValueError: if ``version`` is no version, or is older than 0.8.
     """
-    match = _VERSION.fullmatch(version.strip()) if isinstance(version, str) else None
-    if match is None:
-        raise ValueError(f"version must look like '0.31.0', got {version!r}")
-    release = (int(match[1]), int(match[2]))
-    if release < _FIRST_KNOWN:
+    number = release(version)
+    if number < _FIRST_KNOWN:
         raise ValueError(f"version must be 0.8 or later, where the known sizing rules begin, got {version!r}")
-    if release < (0, 11):
+    if number < (0, 11, 0):
         return "0.8"
-    return "0.11" if release < (0, 28) else "0.28"
+    return "0.11" if number < (0, 28, 0) else "0.28"
 
 
 def workspace_alignment(*, block_size: SupportsIndex, dcp: SupportsIndex = 1, interleave: SupportsIndex = 1) -> int:
@@ -128,7 +127,7 @@ def dense_workspace_rows(
             divide ``block_size``.
     """
     context_parallel(block_size, dcp, interleave)
-    wanted, seqs, block = _wanted_rows(max_model_len, max_num_seqs, block_size, cap, _known_rule(rule))
+    wanted, seqs, block = _wanted_rows(max_model_len, max_num_seqs, block_size, cap, known_rule(rule))
     if rule in ("0.8", "0.11"):
         return max(wanted, seqs * block)
     return _aligned(wanted, seqs, workspace_alignment(block_size=block, dcp=dcp, interleave=interleave), rule)
@@ -166,7 +165,7 @@ def sparse_workspace_rows(
         ValueError: as :func:`dense_workspace_rows`, and if ``index_topk`` is below 1.
     """
     _, ranks, run = context_parallel(block_size, dcp, interleave)
-    wanted, seqs, block = _wanted_rows(max_model_len, max_num_seqs, block_size, cap, _known_rule(rule))
+    wanted, seqs, block = _wanted_rows(max_model_len, max_num_seqs, block_size, cap, known_rule(rule))
     wanted = min(wanted, seqs * whole("index_topk", index_topk))
     if rule in ("0.8", "0.11"):
         return max(wanted, seqs * block)
@@ -196,7 +195,12 @@ def _wanted_rows(
     return min(max(_FULL_LENGTH_REQUESTS * length, _PAGES_PER_REQUEST * seqs * block), limit), seqs, block
 
 
-def _known_rule(rule: str) -> Rule:
+def known_rule(rule: str) -> Rule:
+    """Return ``rule`` if it names a sizing rule.
+
+    Raises:
+        ValueError: if it names none.
+    """
     for known in RULES:
         if rule == known:
             return known
