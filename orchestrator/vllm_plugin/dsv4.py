@@ -1,4 +1,4 @@
-"""DeepSeek-V4's prefill: the chunk size that feeds the reservation, and the area limit of the chunk planner."""
+"""DeepSeek-V4 prefill: the chunk size behind the reservation, the area limit, and whose planner makes the chunks."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def set_area_limit(value: int | None) -> None:
     WORKER.area_limit = value
 
 
+def set_planner(*, own: bool) -> None:
+    """Choose whose planner makes later plans. Ours is compiled here, so that no request waits for it."""
+    if own:
+        from orchestrator.planning import warm_up
+
+        warm_up()
+    WORKER.own_planner = own
+
+
 def reserved_area(metadata: Any, compress_ratio: int, prefill_chunk_size: int, has_compressed: bool | None) -> int:
     """Rows that the warm-up reserved for one layer type: the planner's own limit (``get_prefill_chunk_plan``, 0.28
     to 0.32)."""
@@ -59,6 +68,8 @@ def reserved_area(metadata: Any, compress_ratio: int, prefill_chunk_size: int, h
 def _limited(planner: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(planner)
     def get_prefill_chunk_plan(self: Any, compress_ratio: int, prefill_chunk_size: int, **kwargs: Any) -> Any:
+        if WORKER.own_planner:
+            return _own_plan(self, compress_ratio, prefill_chunk_size, **kwargs)
         limit = WORKER.area_limit
         if limit is not None and self.num_prefills > 0:
             reserved = reserved_area(self, compress_ratio, prefill_chunk_size, kwargs.get("has_compressed"))
@@ -66,11 +77,26 @@ def _limited(planner: Callable[..., Any]) -> Callable[..., Any]:
                 # The planner multiplies this number by an integer; a fraction makes the product the limit exactly.
                 prefill_chunk_size = Fraction(limit * prefill_chunk_size, reserved)  # type: ignore[assignment]
         plan = planner(self, compress_ratio, prefill_chunk_size, **kwargs)
-        WORKER.area_plans += 1
-        WORKER.area_chunks += len(plan)
+        _count(plan)
         return plan
 
     return get_prefill_chunk_plan
+
+
+def _own_plan(metadata: Any, compress_ratio: int, prefill_chunk_size: int, **kwargs: Any) -> Any:
+    """Plan by our own code. The step's metadata keeps the planner, so that its other layers find the plan."""
+    from orchestrator.planning import planner_of
+
+    if metadata.num_prefills == 0:
+        return []
+    planner = planner_of(metadata, area_cap=WORKER.area_limit, on_plan=_count)
+    metadata.get_prefill_chunk_plan = planner
+    return planner(compress_ratio, prefill_chunk_size, **kwargs)
+
+
+def _count(plan: Any) -> None:
+    WORKER.area_plans += 1
+    WORKER.area_chunks += len(plan)
 
 
 def _applying_settings(init: Callable[..., None]) -> Callable[..., None]:
@@ -82,6 +108,7 @@ def _applying_settings(init: Callable[..., None]) -> Callable[..., None]:
                 attention.PREFILL_CHUNK_SIZE = settings.prefill_chunk_size
         WORKER.start_chunk_size = chunk_size()
         set_area_limit(settings.prefill_area_limit)
+        set_planner(own=settings.planner == "chunksmith")
         init(self, vllm_config, *args, **kwargs)
 
     return init_with_settings

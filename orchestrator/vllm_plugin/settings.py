@@ -7,7 +7,7 @@ that a compiled graph of one setting is never used for another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,6 +29,8 @@ class PluginSettings(BaseModel):
             of the gather buffer and the area limit of the chunk planner alike.
         prefill_area_limit: Upper bound of a prefill chunk's area in rows (requests times width). It can only lower
             the limit that the reservation gives; a larger value changes nothing.
+        planner: Whose code plans the prefill chunks of DeepSeek-V4: vLLM's, once a layer, or ours, once a step and
+            layer type. The plans are the same.
         cpu_chunked_prefill: Keep chunked prefill and prefix caching as asked for on the CPU backend without AMX,
             where vLLM forces both off for MLA, so that the workspace path runs there.
     """
@@ -38,6 +40,7 @@ class PluginSettings(BaseModel):
     mla_workspace_rows: Rows | None = None
     prefill_chunk_size: Rows | None = None
     prefill_area_limit: Rows | None = None
+    planner: Literal["vllm", "chunksmith"] = "vllm"
     cpu_chunked_prefill: bool = False
 
     def additional_config(self) -> dict[str, Any]:

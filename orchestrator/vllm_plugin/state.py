@@ -15,6 +15,7 @@ class WorkerState:
     area_plans: int = 0
     area_chunks: int = 0
     area_limit: int | None = None
+    own_planner: bool = False
     start_chunk_size: int | None = None
 
 

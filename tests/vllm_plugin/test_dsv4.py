@@ -36,6 +36,7 @@ def vllm_planner(vllm_originals: pytest.MonkeyPatch) -> Callable[..., Plan]:
 def _no_limit(vllm_planner: Callable[..., Plan]) -> Iterator[None]:
     yield
     dsv4.set_area_limit(None)
+    dsv4.set_planner(own=False)
 
 
 def metadata(queries: list[int], prefixes: list[int]) -> Any:
@@ -155,6 +156,41 @@ def test_plans_and_chunks_are_counted() -> None:
 
 def test_a_step_without_prefill_has_no_chunks() -> None:
     dsv4.set_area_limit(10)
+    assert metadata([], []).get_prefill_chunk_plan(1, 4) == []
+
+
+@given(pairs=requests, ratio=ratios, size=sizes, has_compressed=compressed)
+def test_our_planner_makes_vllms_own_plan(
+    vllm_planner: Callable[..., Plan], pairs: list[tuple[int, int]], ratio: int, size: int, has_compressed: bool | None
+) -> None:
+    theirs = vllm_planner(step(pairs), ratio, size, has_compressed=has_compressed)
+    dsv4.set_planner(own=True)
+    assert step(pairs).get_prefill_chunk_plan(ratio, size, has_compressed=has_compressed) == theirs
+
+
+@given(pairs=requests, ratio=ratios, size=sizes, limit=st.integers(1, 30_000))
+def test_our_planner_keeps_the_area_limit_as_vllms_does(
+    pairs: list[tuple[int, int]], ratio: int, size: int, limit: int
+) -> None:
+    dsv4.set_area_limit(limit)
+    dsv4.set_planner(own=False)
+    theirs = step(pairs).get_prefill_chunk_plan(ratio, size)
+    dsv4.set_planner(own=True)
+    assert step(pairs).get_prefill_chunk_plan(ratio, size) == theirs
+
+
+def test_our_planner_plans_once_a_step_and_layer_type() -> None:
+    dsv4.set_planner(own=True)
+    one, before = metadata([100] * 4, [300] * 4), WORKER.area_plans
+    for ratio in (1, 4, 128) * 20:
+        one.get_prefill_chunk_plan(ratio, 4)
+    assert WORKER.area_plans == before + 3
+    metadata([100], [0]).get_prefill_chunk_plan(4, 4)
+    assert WORKER.area_plans == before + 4
+
+
+def test_our_planner_has_nothing_to_plan_without_prefill() -> None:
+    dsv4.set_planner(own=True)
     assert metadata([], []).get_prefill_chunk_plan(1, 4) == []
 
 
