@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -37,12 +36,16 @@ def render(answer: Answer, console: Console) -> None:
         console.print(Text(f"{_accuracy_sentence(answer)}."))
     if answer.decision == "winner":
         console.print(Text(f"{_memory_sentence(answer.memory or {})}."))
-        console.print(Text("\nDeploy it with:", style="bold"))
+        where = " where Chunksmith is installed, for its plugin" if "--additional-config" in answer.serve_args else ""
+        console.print(Text(f"\nDeploy it with this command{where}:", style="bold"))
         # Never wrapped: it is there to be pasted.
         console.print(Text(answer.command()), soft_wrap=True)
     if answer.finalists:
         console.print()
-        console.print(_finalists_table(answer))
+        console.print(Text("Confirmed points, with fresh prompts:", style="bold"))
+        for finalist in answer.finalists:
+            for line in _finalist_lines(finalist, answer):
+                console.print(Text(line), soft_wrap=True)
     console.print(Text(f"Trials: {_counts(answer.counts)}."))
 
 
@@ -110,25 +113,17 @@ def _amount(values: Mapping[str, Any], key: str, unit: str) -> str:
     return f"unknown {unit}" if value is None else f"{value:,} {unit}"
 
 
-def _finalists_table(answer: Answer) -> Table:
-    table = Table(title="Confirmed points", title_justify="left")
-    for name in ("trial", "point", "ratio", "interval", "pairs", "exact match", "verdict"):
-        table.add_column(name, overflow="fold", justify="right" if name in ("trial", "ratio", "pairs") else "left")
-    for finalist in answer.finalists:
-        table.add_row(*(Text(cell) for cell in _cells(finalist, answer)))
-    return table
-
-
-def _cells(finalist: Finalist, answer: Answer) -> tuple[str, ...]:
-    ratio = interval = "-"
+def _finalist_lines(finalist: Finalist, answer: Answer) -> list[str]:
+    """Two lines and not a table's row: the point and the verdict are long, and a terminal may be narrow."""
+    ratio = "no ratio"
     if finalist.ratio is not None and finalist.ratio_low is not None and finalist.ratio_high is not None:
-        ratio = format_ratio(finalist.ratio)
-        interval = f"{format_ratio(finalist.ratio_low)} to {format_ratio(finalist.ratio_high)}"
+        low, high = format_ratio(finalist.ratio_low), format_ratio(finalist.ratio_high)
+        ratio = f"{format_ratio(finalist.ratio)} ({low} to {high})"
     exact = finalist.accuracy.exact_match
+    match = "not compared" if exact is None else f"{exact * 100:.3g} % of outputs equal"
     won = answer.decision == "winner" and finalist.trial == answer.trial
     verdict = "winner" if won else finalist.obstacle or "better than the default"
-    match = "-" if exact is None else f"{exact * 100:.1f} %"
-    return str(finalist.trial), _point(finalist.point), ratio, interval, str(finalist.pairs), match, verdict
+    return [f"  {ratio}, {match}: {verdict}", f"    trial {finalist.trial}: {_point(finalist.point)}"]
 
 
 def _point(point: Mapping[str, Any] | None) -> str:
