@@ -36,7 +36,11 @@ def render(answer: Answer, console: Console) -> None:
         console.print(Text(f"{_accuracy_sentence(answer)}."))
     if answer.decision == "winner":
         console.print(Text(f"{_memory_sentence(answer.memory or {})}."))
-        where = " where Chunksmith is installed, for its plugin" if "--additional-config" in answer.serve_args else ""
+        where = (
+            " where Chunksmith is installed, for its plugin"
+            if "--additional-config" in (answer.serve_args or [])
+            else ""
+        )
         console.print(Text(f"\nDeploy it with this command{where}:", style="bold"))
         # Never wrapped: it is there to be pasted.
         console.print(Text(answer.command()), soft_wrap=True)

@@ -28,6 +28,9 @@ class Custody:
         self._start_reaper()
         _adopt_orphans()
         os.environ[reaper.ENGINE_ID_ENV] = engine_id
+        # vLLM renames its processes, and setproctitle would write the new name over the environment that tells whose
+        # they are.
+        os.environ["SPT_NOENV"] = "1"
 
     def release(self) -> None:
         """Kill every process of the engine. The reaper removes the shared files, and itself, when this process ends."""

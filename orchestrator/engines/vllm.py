@@ -66,6 +66,8 @@ class VllmEngine:
         self._requests = 0
         self._start_values = InForce()
         self._pending: set[Future[Any]] = set()
+        # What was counted up to the end of the last block. Nobody else sends requests, so the next block begins there.
+        self._counted: tuple[WorkerReport, SchedulerReport] | None = None
 
     def start(self, config: EngineConfig) -> EngineInfo:
         begin = time.perf_counter()
@@ -140,14 +142,15 @@ class VllmEngine:
     async def _run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
         if self._llm.vllm_config.cache_config.enable_prefix_caching:
             await self._llm.reset_prefix_cache()
-        before, steps_before = await self._reports()
+        before, steps_before = self._counted or await self._reports()
+        self._counted = None
         started_at = datetime.now(UTC)
 
         def stream(_index: int, prompt: Prompt) -> AsyncIterator[StreamChunk]:
             return self._stream(prompt, top2)
 
         requests, duration = await drive(stream, prompts, load)
-        worker, scheduler = await self._reports()
+        worker, scheduler = self._counted = await self._reports()
         return BlockResult(
             started_at=started_at,
             duration_s=duration,
@@ -193,8 +196,9 @@ class VllmEngine:
             raise RequestFailed(str(error) or repr(error.__cause__)) from error
 
     async def _reports(self) -> tuple[WorkerReport, SchedulerReport]:
-        workers: list[WorkerReport] = await self._workers(RPC_WORKER_REPORT)
-        scheduler: SchedulerReport = await self._core(UTILITY_SCHEDULER_REPORT)
+        workers, scheduler = await asyncio.gather(
+            self._workers(RPC_WORKER_REPORT), self._core(UTILITY_SCHEDULER_REPORT)
+        )
         return workers[0], scheduler
 
     async def _workers(self, method: str, *args: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -66,13 +67,13 @@ class Ledger:
         self._learn(row, (found.values("candidate", metric), found.values("baseline", metric)) if found else None)
 
     def write_confirmation(self, number: int, placed: Sequence[PlacedBlock], greedy: Sequence[PlacedBlock]) -> None:
-        """Record a confirmation, its blocks last: what ``is_confirmed`` has everything."""
+        """Record a confirmation, the accuracy phase first: what ``is_confirmed`` has everything."""
         self._write_blocks("accuracy", number, "accuracy", greedy)
         self._write_blocks("confirm", number, "confirm", placed)
 
     def is_confirmed(self, number: int) -> bool:
         """Whether a trial's confirmation is recorded."""
-        return self._file("blocks", "confirm", number).exists()
+        return all(self._file(table, "confirm", number).exists() for table in ("requests", "blocks"))
 
     def finalists(self) -> list[int]:
         """Numbers of the best trials, best first, no point twice, the baseline itself left out."""
@@ -127,9 +128,15 @@ class Ledger:
         return dict(values)
 
     def _write_blocks(self, kind: Kind, number: int, phase: Phase, placed: Sequence[PlacedBlock]) -> None:
-        name = _name(kind, number)
-        write_rows(self._run.path, "requests", name, request_rows(self._spec, number, phase, placed))
-        write_rows(self._run.path, "blocks", name, block_rows(self._spec, number, phase, placed))
+        name, folder = _name(kind, number), self._run.path
+        # Each waits for the disk, and neither for the other: a trial's row comes after both.
+        with ThreadPoolExecutor(max_workers=2) as disk:
+            requests = disk.submit(
+                write_rows, folder, "requests", name, request_rows(self._spec, number, phase, placed)
+            )
+            blocks = disk.submit(write_rows, folder, "blocks", name, block_rows(self._spec, number, phase, placed))
+            requests.result()
+            blocks.result()
 
     def _file(self, table: str, kind: Kind, number: int) -> Path:
         return self._run.table(table) / f"{_name(kind, number)}.parquet"

