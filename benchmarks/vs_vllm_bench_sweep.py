@@ -19,8 +19,9 @@ rows that the sizing rule gives, and to have planned the same number of context 
 
 ``INPUT_LEN`` is the shortest length (in steps of 1,024) for which a run takes 1 to 2 s a point on both sides, as each
 side's own records have it: on one core of an AMD EPYC with AVX-512, 1.1 s for the one request of ``vllm bench serve``
-at vLLM's default cap, and 1.7 s for a pair of blocks. It was settled before the first run of 16 points, but after shorter
-runs at 6,144 tokens, at which the ratio would have come out larger: the longer a request, the less a restart weighs.
+at vLLM's default cap, and 1.7 s for a pair of blocks. It was settled before the first run of 16 points, but after
+shorter runs at 6,144 tokens, at which the ratio would have come out larger: the longer a request, the less a restart
+weighs.
 
 Chunksmith's own time is split by its records: ``_chunksmith_side.TimeSplit`` defines the four parts. Its rest (what is
 neither start, nor measuring, nor the end) is compared with measuring.
