@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster.custody import Custody
+from orchestrator.cluster.session import cluster_resources
 from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue
 from orchestrator.workloads import Load, Prompt
 
@@ -87,6 +88,7 @@ class RayEngine:
     def start(self, config: EngineConfig) -> EngineInfo:
         import ray
 
+        self._require_resources()
         options = {
             "num_cpus": self._cpus,
             "num_gpus": self._gpus,
@@ -101,6 +103,14 @@ class RayEngine:
             self.abort()
             raise
         return info
+
+    def _require_resources(self) -> None:
+        """Refuse what the cluster can never place: Ray itself would wait for ever, in the hope of a new node."""
+        has = cluster_resources()
+        for name, asked in (("CPU", self._cpus), ("GPU", self._gpus)):
+            if asked > has[name]:
+                detail = f"an engine asks for {asked:g} {name}s (resources in the spec), the cluster has {has[name]:g}"
+                raise EngineError("resources", detail)
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return float(self._get(self._actor.retune.remote(dict(live_values)), 60.0, "retune"))

@@ -38,7 +38,7 @@ class RunFolder:
             raise UserError(f"{path}: is a file, not a folder. Choose another name for the run.")
         if run.path.is_dir() and any(run.path.iterdir()):
             what = "is an earlier run" if run.is_run() else "is not empty"
-            raise UserError(f"{path}: {what}. Go on with it by --resume, or choose another name.")
+            raise UserError(f"{path}: {what}. Go on with it by --resume, or choose another folder by --run.")
         existed = run.path.is_dir()
         try:
             # Exactly one process can make this folder: of two that create the same run, one is turned away here.

@@ -84,7 +84,7 @@ def test_a_run_folder_that_exists_is_left_alone(sweep: Callable[..., Outcome]) -
     exit_code, _, error = sweep(written())
     assert (exit_code, error) == (
         2,
-        "runs/small: is an earlier run. Go on with it by --resume, or choose another name.",
+        "runs/small: is an earlier run. Go on with it by --resume, or choose another folder by --run.",
     )
     assert Path("runs/small/spec.yaml").read_text() == "before"
     Path("full").mkdir()

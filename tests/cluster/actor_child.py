@@ -34,6 +34,10 @@ CONFIG = EngineConfig(
 
 def main() -> None:
     with ray_session():
+        try:
+            RayEngine(Path(sys.argv[1]), gpus=64).start(CONFIG)
+        except EngineError as error:
+            print(f"refused: {error}")
         engine = RayEngine(Path(sys.argv[1]))
         info = engine.start(CONFIG)
         print(f"rows {info.in_force.workspace_rows}, bytes {info.in_force.workspace_bytes}")
