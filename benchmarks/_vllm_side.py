@@ -17,9 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from orchestrator.cluster import reaper
+from orchestrator.cluster.custody import start_reaper
 from orchestrator.engines.vllm import QUIET_ENV
 from orchestrator.errors import ChunksmithError
 from orchestrator.search import serve_command
@@ -68,7 +67,6 @@ def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> fl
     ``/dev/shm``. Our reaper notes which ones the servers map, and removes what is left when the command is gone.
     """
     name = f"vllm-sweep-{uuid.uuid4().hex[:10]}"
-    lease = reaper.lease_folder() / f"{name}.json"
     with log.open("w") as output:
         begin = time.perf_counter()
         process = subprocess.Popen(
@@ -79,24 +77,17 @@ def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> fl
             start_new_session=True,
         )
         try:
-            _start_reaper(name, process.pid, lease)
+            lease = start_reaper(name, process.pid)
             code = process.wait()
             wall_s = time.perf_counter() - begin
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            _wait_for_reaper(lease)
+        _wait_for_reaper(lease)
     if code != 0:
         raise ChunksmithError(f"vllm bench sweep serve: exit code {code}; its output: {log}")
     return wall_s
-
-
-def _start_reaper(name: str, pid: int, lease: Path) -> None:
-    start = str(psutil.Process(pid).create_time())
-    command = [sys.executable, str(Path(reaper.__file__)), "--engine-id", name, "--owner-pid", str(pid)]
-    command += ["--owner-start", start, "--lease", str(lease)]
-    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
 
 
 def _wait_for_reaper(lease: Path) -> None:

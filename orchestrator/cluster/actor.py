@@ -11,12 +11,14 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster.custody import Custody
 from orchestrator.cluster.session import cluster_resources
 from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue
+from orchestrator.records import collect
 from orchestrator.workloads import Load, Prompt
 
 PLACE_TIMEOUT_S = 60.0
@@ -42,7 +44,8 @@ class EngineActor:
         return os.getpid()
 
     def start(self, config: EngineConfig) -> EngineInfo:
-        return self._engine.start(config)
+        # Read here: in a cluster the driver's machine may have another processor, and other versions.
+        return replace(self._engine.start(config), node=collect())
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return self._engine.retune(live_values)
@@ -110,7 +113,7 @@ class RayEngine:
         for name, asked in (("CPU", self._cpus), ("GPU", self._gpus)):
             if asked > has[name]:
                 detail = f"an engine asks for {asked:g} {name}s (resources in the spec), the cluster has {has[name]:g}"
-                raise EngineError("resources", detail)
+                raise EngineError("resources", detail, log_path=self.log_path)
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return float(self._get(self._actor.retune.remote(dict(live_values)), 60.0, "retune"))
@@ -144,7 +147,7 @@ class RayEngine:
 
     def _get(self, reference: Any, timeout_s: float, phase: str) -> Any:
         import ray
-        from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayTaskError
+        from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
         try:
             return ray.get(reference, timeout=timeout_s)
@@ -157,6 +160,10 @@ class RayEngine:
             raise EngineError("actor-lost", _first_line(error), lost=True, log_path=self.log_path) from error
         except RayTaskError as error:
             raise self._translated(error, phase) from error
+        except RayError as error:
+            # The actor's environment, its placement or its node: the next start may be luckier, and tries are counted.
+            detail = f"{type(error).__name__}: {_first_line(error)}"
+            raise EngineError("ray", detail, lost=True, log_path=self.log_path) from error
 
     def _translated(self, error: Exception, phase: str) -> Exception:
         """What happened in the actor, as the contract's own errors."""

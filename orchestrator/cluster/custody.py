@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
-
 from orchestrator.cluster import reaper
 
 
@@ -22,10 +20,9 @@ class Custody:
 
     def __init__(self, engine_id: str) -> None:
         self._engine_id = engine_id
-        self._lease = reaper.lease_folder() / f"{engine_id}.json"
         reaper.reap_stale()
         # In this order: adopted, the reaper would be a child of this process, and Ray kills those with its worker.
-        self._start_reaper()
+        start_reaper(engine_id, os.getpid())
         _adopt_orphans()
         os.environ[reaper.ENGINE_ID_ENV] = engine_id
         # vLLM renames its processes, and setproctitle would write the new name over the environment that tells whose
@@ -37,16 +34,24 @@ class Custody:
         reaper.kill_engine(self._engine_id)
         _collect_children()
 
-    def _start_reaper(self) -> None:
-        command = [
-            *(sys.executable, str(Path(reaper.__file__))),
-            *("--engine-id", self._engine_id),
-            *("--owner-pid", str(os.getpid())),
-            *("--owner-start", str(psutil.Process().create_time())),
-            *("--lease", str(self._lease)),
-        ]
-        # The command returns once the reaper has left this process tree.
-        subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
+
+def start_reaper(engine_id: str, owner_pid: int) -> Path:
+    """Start the reaper of an engine; return its lease, which goes when the owner has died and nothing is left.
+
+    Args:
+        owner_pid: A live process. When it dies, every process that carries the engine's id is killed.
+    """
+    lease = reaper.lease_folder() / f"{engine_id}.json"
+    command = [
+        *(sys.executable, str(Path(reaper.__file__))),
+        *("--engine-id", engine_id),
+        *("--owner-pid", str(owner_pid)),
+        *("--owner-start", str(reaper.start_ticks(owner_pid))),
+        *("--lease", str(lease)),
+    ]
+    # The command returns once the reaper has left this process tree.
+    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
+    return lease
 
 
 def _adopt_orphans() -> None:

@@ -41,7 +41,7 @@ class Lease:
 
     engine_id: str
     owner_pid: int
-    owner_start: float
+    owner_start: int
     reaper_pid: int = 0
     shared_files: list[str] = field(default_factory=list)
 
@@ -59,16 +59,27 @@ def lease_folder() -> Path:
     """Folder of this user's leases on this machine, on its own temporary file system."""
     folder = Path("/tmp") / f"chunksmith-{os.getuid()}" / "leases"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user: what it names must not be removed")
     return folder
 
 
-def is_alive(pid: int, start: float) -> bool:
-    """Whether the process with this pid is still the one that was started then."""
+def start_ticks(pid: int) -> int | None:
+    """When a process was started, in clock ticks since the machine's start (``/proc/PID/stat``, field 22).
+
+    None when there is no such process, or only its zombie. Unlike a time of day it is the same whatever the clock does.
+    """
     try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - start) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        # The second field is the name in brackets, which may hold anything.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(fields[18])
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether the process with this pid is still the one that was started then."""
+    return start_ticks(pid) == start
 
 
 def engine_processes(engine_id: str) -> Iterator[psutil.Process]:
@@ -141,7 +152,8 @@ def remove_engine(engine_id: str, known_files: set[str]) -> None:
     _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
     _kill(stuck)
     for name in files:
-        Path(name).unlink(missing_ok=True)
+        if name.startswith(_SHM):
+            Path(name).unlink(missing_ok=True)
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
@@ -161,7 +173,10 @@ def reap_stale() -> list[str]:
             continue  # being written or removed by its own reaper
         if is_alive(lease.owner_pid, lease.owner_start) or _is_reaper_of(lease):
             continue
-        remove_engine(lease.engine_id, set(lease.shared_files))
+        try:
+            remove_engine(lease.engine_id, set(lease.shared_files))
+        except TimeoutError:
+            continue  # it sits in the driver; the lease stays for the next to come
         path.unlink(missing_ok=True)
         reaped.append(lease.engine_id)
     return reaped
@@ -203,7 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine-id", required=True)
     parser.add_argument("--owner-pid", type=int, required=True)
-    parser.add_argument("--owner-start", type=float, required=True)
+    parser.add_argument("--owner-start", type=int, required=True)
     parser.add_argument("--lease", type=Path, required=True)
     arguments = parser.parse_args()
     # Ray kills the direct children of a worker that exits. A grandchild in a session of its own is not one.

@@ -46,6 +46,9 @@ def ray_session(
         _require_reachable(address)
     _set_auth_mode(auth_mode, local=address is None)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; spares a warning
+    if address is None:
+        # An engine is one worker; Ray would start one for each core at once, and the engine's start competes with them.
+        os.environ.setdefault("RAY_enable_worker_prestart", "0")
     import ray
 
     try:
@@ -62,7 +65,7 @@ def ray_session(
             )
         else:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address is None:
             raise ChunksmithError(f"Ray did not start on this machine: {_last_line(error)}") from error
         raise UserError(f"--address {address}: no Ray cluster answers there: {_last_line(error)}") from error
@@ -70,6 +73,22 @@ def ray_session(
         yield
     finally:
         ray.shutdown()
+
+
+def require_resources(engines: int, *, cpus: float, gpus: float) -> None:
+    """Check that so many engines can run at a time on the cluster that Ray is connected to.
+
+    Raises:
+        UserError: They cannot; Ray itself would wait for ever, in the hope of a new node.
+    """
+    has = cluster_resources()
+    for name, key, asked in (("CPU", "cpus", cpus), ("GPU", "gpus", gpus)):
+        if engines * asked > has[name]:
+            why = "" if engines == 1 else ": an engine-scope knob keeps the baseline's engine beside the candidate's"
+            raise UserError(
+                f"resources.{key}: {engines} engines with {asked:g} {name}s each exceed the {has[name]:g} of the "
+                f"cluster{why}"
+            )
 
 
 def cluster_resources() -> dict[str, float]:

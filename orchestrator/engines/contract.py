@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from orchestrator.errors import ChunksmithError
+from orchestrator.planning import dense_workspace_rows, rule_for_vllm, sparse_workspace_rows
 from orchestrator.vllm_plugin import PluginSettings
 from orchestrator.workloads import Load, Prompt
 
@@ -38,6 +39,8 @@ class InForce:
     thing.
 
     ``workspace_bytes`` is the sum over all builders of one worker; ``kv_blocks`` counts blocks of one worker.
+    ``disagreement`` names the first value in which workers or builders differ, with the smallest and the largest; the
+    smallest stands in its field then.
     """
 
     workspace_rows: int | None = None
@@ -51,6 +54,7 @@ class InForce:
     max_num_seqs: int | None = None
     long_prefill_token_threshold: int | None = None
     cpu_chunked_prefill: bool = False
+    disagreement: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,10 @@ class EngineInfo:
 
     Attributes:
         resolved: vLLM's own configuration after its defaults, as far as it can be written as JSON.
-        max_model_len: Tokens; with ``block_size``, ``dcp`` and ``interleave`` what the sizing rule reads.
+        max_model_len: Tokens; with ``block_size``, ``dcp``, ``interleave`` and ``index_topk`` what the sizing rule
+            reads.
+        index_topk: Tokens that the indexer of sparse attention selects for a query; None for a model without one.
+        node: Versions, processor and GPUs of the machine that runs it, which need not be the driver's.
         start_s: Seconds from the call of ``start`` until the engine could serve.
     """
 
@@ -73,19 +80,40 @@ class EngineInfo:
     block_size: int
     dcp: int
     interleave: int
-    sparse: bool
+    index_topk: int | None
     in_force: InForce
     resolved: Mapping[str, Any]
     start_s: float
+    node: Mapping[str, Any] = field(default_factory=dict)
+
+    def workspace_rows(self, *, cap: int | None, max_num_seqs: int) -> int:
+        """Rows of the MLA prefill workspace that arithmetic gives on this engine; ``cap`` None is vLLM's own."""
+        size = {
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": max_num_seqs,
+            "block_size": self.block_size,
+            "dcp": self.dcp,
+            "interleave": self.interleave,
+        }
+        rule = rule_for_vllm(self.version)
+        if self.index_topk is None:
+            return dense_workspace_rows(**size, cap=cap, rule=rule)
+        return sparse_workspace_rows(**size, index_topk=self.index_topk, cap=cap, rule=rule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """What happened inside the engine during one block. The two maxima are over its steps."""
+    """What happened inside the engine during one block. The two maxima are over its steps.
+
+    ``area_limited`` counts the prefill plans of several chunks whose area limit was below that of the engine's start,
+    ``long_prefill_cuts`` the prefills that ``long_prefill_token_threshold`` alone cut short.
+    """
 
     context_chunks: int = 0
     workspace_entries: int = 0
     area_plans: int = 0
+    area_limited: int = 0
+    long_prefill_cuts: int = 0
     scheduler_steps: int = 0
     max_step_tokens: int = 0
     max_running_requests: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.engines import Engine, EngineConfig, EngineError, EngineInfo
+from orchestrator.errors import ChunksmithError
 from orchestrator.search import Point, engine_config
 
 MakeEngine = Callable[[], Engine]
@@ -25,10 +26,19 @@ class WarmEngine:
     """Whether its start was made known; it may be without being warm, when its first block failed."""
 
 
+CERTAIN_LABELS = frozenset({"plugin-refused", "resources"})
+"""Failures of a start that a second try cannot mend."""
+
+
+class BaselineError(ChunksmithError):
+    """The baseline's engine does not start: the sweep cannot go on, and no trial is to blame."""
+
+
 class EnginePool:
     """Keeps at most two engines, one when all trials share the baseline's engine-scope values.
 
-    A group whose engine cannot start for a reason that lies in its values is remembered, and not tried again.
+    A start that fails is tried once more, since the reason may pass (memory that an earlier process still held). What
+    fails again is taken to lie in the group's values: it is remembered, and not tried a third time.
     """
 
     def __init__(self, make_engine: MakeEngine, base: EngineConfig, baseline_group: Point) -> None:
@@ -37,7 +47,12 @@ class EnginePool:
         self._refused: dict[str, EngineError] = {}
 
     def get(self, group: Point) -> WarmEngine:
-        """The engine of a group, started if it is not there. Raises EngineError."""
+        """The engine of a group, started if it is not there.
+
+        Raises:
+            EngineError: It does not start, now or earlier; or it was lost while it did.
+            BaselineError: It is the baseline's, without which nothing can be compared.
+        """
         key = _key(group)
         if key in self._refused:
             raise self._refused[key]
@@ -63,14 +78,22 @@ class EnginePool:
             self._engines.popitem()[1].engine.stop()
 
     def _start(self, group: Point, key: str) -> WarmEngine:
-        engine = self._make_engine()
-        try:
-            info = engine.start(engine_config(self._base, group))
-        except EngineError as error:
-            if not error.lost:
-                self._refused[key] = error
-            raise
-        return WarmEngine(group, engine, info)
+        error: EngineError | None = None
+        while True:
+            engine = self._make_engine()
+            try:
+                info = engine.start(engine_config(self._base, group))
+            except EngineError as failure:
+                if failure.lost:
+                    raise
+                if error is None and failure.label not in CERTAIN_LABELS:
+                    error = failure
+                    continue
+                if key == _key(self._baseline_group):
+                    raise BaselineError(f"the baseline's engine does not start: {failure}") from failure
+                self._refused[key] = failure
+                raise
+            return WarmEngine(group, engine, info)
 
 
 def _key(group: Point) -> str:

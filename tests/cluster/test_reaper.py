@@ -120,9 +120,18 @@ def test_stale_lease_of_a_dead_reaper_is_cleaned_up(start_family: StartFamily) -
 
 
 def test_an_owner_with_a_reused_pid_counts_as_dead() -> None:
-    start = psutil.Process().create_time()
+    start = reaper.start_ticks(os.getpid())
+    assert start is not None
     assert reaper.is_alive(os.getpid(), start)
-    assert not reaper.is_alive(os.getpid(), start - 100.0)
+    assert not reaper.is_alive(os.getpid(), start - 1)
+
+
+def test_a_process_that_is_gone_or_a_zombie_has_no_start() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    assert wait_for(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    assert reaper.start_ticks(child.pid) is None
+    child.wait()
+    assert reaper.start_ticks(child.pid) is None
 
 
 def is_running(pid: int) -> bool:

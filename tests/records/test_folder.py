@@ -49,7 +49,9 @@ def test_paths_are_absolute_and_where_the_design_says(tmp_path: Path, monkeypatc
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "demo")
     run.spec.write_text("study: demo\n")
-    with pytest.raises(UserError, match=r"demo: is an earlier run\. Go on with it by --resume, or choose another folder by --run"):
+    with pytest.raises(
+        UserError, match=r"demo: is an earlier run\. Go on with it by --resume, or choose another folder by --run"
+    ):
         RunFolder.create(tmp_path / "demo")
     assert run.spec.read_text() == "study: demo\n"
 

@@ -59,15 +59,15 @@ def run(tmp_path: Path) -> Iterator[Path]:
 def start(run: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "orchestrator.cli", "sweep", "--run", str(run)]
     words += ["--resume"] if resume else [str(run.parent / "kill.yaml")]
-    log = (run.parent / f"driver-{resume}.log").open("wb")
-    return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    with (run.parent / f"driver-{resume}.log").open("wb") as log:
+        return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def until_trials(driver: subprocess.Popen[bytes], run: Path, number: int) -> None:
     """Wait until so many trials are recorded, and the next has begun to measure."""
-    assert wait_for(lambda: len(trials_of(run)) >= number or driver.poll() is not None, 240)
+    assert wait_for(lambda: trials_begun(run) > number or driver.poll() is not None, 240)
     assert driver.poll() is None, (run.parent / "driver-False.log").read_text()
-    time.sleep(0.8)  # any moment in the next trial will do; this is well inside it
+    assert len(trials_of(run)) == number
 
 
 def require_whole(run: Path) -> None:
@@ -113,6 +113,12 @@ def test_engine_core_killed(run: Path) -> None:
     assert driver.wait(timeout=240) == 0
     assert start(run, resume=True).wait(timeout=240) == 0
     require_whole(run)
+
+
+def trials_begun(run: Path) -> int:
+    """Trials that Optuna's journal has handed out (its operation 4 creates one)."""
+    journal = run / "study.journal"
+    return journal.read_text().count('"op_code":4,') if journal.exists() else 0
 
 
 def trials_of(run: Path) -> list[Path]:

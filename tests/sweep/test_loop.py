@@ -138,16 +138,32 @@ def test_a_deterministic_failure_is_not_tried_again(tmp_path: Path) -> None:
     assert len(engines.made) == 2
 
 
-def test_an_engine_that_never_starts_fails_every_trial_after_one_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("label", "starts"), [("engine-start", 2), ("resources", 1), ("plugin-refused", 1)])
+def test_a_baseline_that_does_not_start_stops_the_sweep_and_blames_no_trial(
+    tmp_path: Path, label: str, starts: int
+) -> None:
     spec = make_spec()
     run = new_run(tmp_path / "run", spec)
-    engines = FaultyEngines(*[Faults(start_error=EngineError("engine-start", "ValueError: no", log_path="x.log"))] * 9)
+    engines = FaultyEngines(*[Faults(start_error=EngineError(label, "ValueError: no", log_path="x.log"))] * starts)
     with pytest.raises(ChunksmithError) as caught:
         run_sweep(spec, run, engines)
-    message = str(caught.value)
-    assert message == ("no trial gave a result (6 failed); the last: engine-start: ValueError: no (engine log: x.log)")
+    assert str(caught.value) == f"the baseline's engine does not start: {label}: ValueError: no (engine log: x.log)"
+    assert len(engines.made) == starts
+    assert read(run, "trials") == []
+    # Mended, the same run goes on: the trial that was begun is measured, and nothing is missing.
+    run_sweep(spec, run, FaultyEngines())
     require_whole(run, spec)
-    assert len(engines.made) == 1
+    assert outcomes(run) == ["complete"] * spec.trials
+
+
+def test_a_start_that_fails_once_is_tried_again(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(Faults(start_error=EngineError("engine-start", "memory still held", log_path="x.log")))
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert outcomes(run) == ["complete"] * spec.trials
+    assert len(engines.made) == 2
 
 
 @pytest.mark.parametrize(
@@ -293,7 +309,7 @@ def test_at_most_two_engines_are_warm_at_a_time(tmp_path: Path) -> None:
     assert max(running) == 1
 
 
-def test_a_group_whose_engine_cannot_start_costs_neither_the_baselines_engine_nor_a_second_start(
+def test_a_group_whose_engine_cannot_start_costs_neither_the_baselines_engine_nor_a_third_start(
     tmp_path: Path,
 ) -> None:
     def is_64(config: EngineConfig) -> bool:
@@ -306,7 +322,7 @@ def test_a_group_whose_engine_cannot_start_costs_neither_the_baselines_engine_no
     run_sweep(spec, run, engines)
     require_whole(run, spec)
     assert sorted(started(engines)) == [16, 32, 128]
-    assert len(engines.made) == 4
+    assert len(engines.made) == 5
     failed = [row for row in read(run, "trials") if row["outcome"] == "failed"]
     assert {row["engine_group"] for row in failed} == {'{"block_size": 64}'}
     assert len(failed) == spec.trials // 4
