@@ -18,7 +18,7 @@ Decision = Literal["winner", "no clear winner"]
 
 @dataclass(frozen=True)
 class Finalist:
-    """A point that was measured again with fresh prompts.
+    """A point that was chosen to be measured again with fresh prompts.
 
     Attributes:
         trial: Number of the trial that found it.
@@ -63,7 +63,8 @@ class Answer:
         accuracy: Outcome of the accuracy guard.
         serve_args: Arguments after ``vllm serve`` that reproduce the point.
         env: Environment variables that reproduce the point.
-        finalists: The confirmed points, best ratio first.
+        finalists: The points that the search chose, best confirmed ratio first.
+        baseline: Values that the spec names for the baseline; empty if the baseline is vLLM's default.
         counts: ``trials`` by outcome and ``failures`` by class.
     """
 
@@ -85,6 +86,7 @@ class Answer:
     serve_args: list[str] | None = None
     env: dict[str, str] | None = None
     finalists: tuple[Finalist, ...] = ()
+    baseline: dict[str, Any]
     counts: dict[str, dict[str, int]]
 
     def to_json(self) -> str:

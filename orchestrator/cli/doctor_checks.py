@@ -24,6 +24,7 @@ MIN_SHM_BYTES = GIB
 """An engine maps about 0.4 GiB there, Ray's object store wants as much as it can get."""
 
 _MODULES = {
+    "numba": "numba",
     "numpy": "numpy",
     "packaging": "packaging",
     "pandas": "pandas",

@@ -132,13 +132,13 @@ def _explain(shape: EngineShape, gpu: Gpu | None) -> dict[str, Any]:
 
 
 def _row_steps(shape: EngineShape) -> dict[str, Any]:
-    from orchestrator.planning.workspace import workspace_alignment
+    from orchestrator.planning.workspace import DEFAULT_CAP, workspace_alignment
 
     step = workspace_alignment(block_size=shape.block_size, dcp=shape.dcp, interleave=shape.interleave)
     pages = 4 * shape.max_num_seqs * shape.block_size
     lines = [
         f"8 * max_model_len = {8 * shape.length}; 4 * max_num_seqs * block_size = {pages}; the larger counts",
-        f"cap: {shape.mla_workspace_rows or (131_072 if shape.sizing_rule == '0.8' else 65_536)} rows",
+        f"cap: {shape.mla_workspace_rows or (131_072 if shape.sizing_rule == '0.8' else DEFAULT_CAP)} rows",
     ]
     if shape.model.is_sparse:
         lines.append(

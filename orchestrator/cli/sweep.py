@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from orchestrator.cli.resume_command import resume_command
 from orchestrator.errors import ChunksmithError, UserError
 
 if TYPE_CHECKING:
@@ -45,25 +45,27 @@ def sweep(
 ) -> None:
     """Run a sweep: measure, record, confirm the best, and say which configuration to deploy."""
     auth_mode = _auth_mode(ray_auth)
-    folder, resolved = _open(spec, run, resume, trials)
-    with _stop_on_sigterm():
-        try:
-            with folder.lock():
-                _run(folder, resolved, address, auth_mode, dashboard_port)
-        except UserError:
-            # Before the sweep began: the same command, mended, shall not find a folder in its way.
-            if not resume and not folder.provenance.exists():
-                shutil.rmtree(folder.path)
+    folder, resolved, made_here = _open(spec, run, resume, trials)
+    go_on = resume_command(folder.path, address=address, ray_auth=ray_auth)
+    try:
+        with folder.lock():
+            _run(folder, resolved, address, auth_mode, dashboard_port)
+    except UserError:
+        # Before the sweep began: the same command, mended, shall not find a run in its way.
+        if not resume and not folder.provenance.exists():
+            _remove(folder, made_here)
+        raise
+    except KeyboardInterrupt as error:
+        raise Interrupted(
+            f"stopped; what has ended is kept, and the trial in hand is measured again. Go on with: {go_on}"
+        ) from error
+    except OSError as error:
+        where = error.filename or folder.path
+        raise ChunksmithError(f"{where}: {error.strerror or error}. Mend that, then: {go_on}") from error
+    except ChunksmithError as error:
+        if not isinstance(error.__cause__, OSError):
             raise
-        except KeyboardInterrupt as error:
-            raise Interrupted(f"stopped; nothing measured is lost. Go on with: {_resume_command(folder)}") from error
-        except OSError as error:
-            where = error.filename or folder.path
-            raise ChunksmithError(f"{where}: {error.strerror}. Mend that, then: {_resume_command(folder)}") from error
-        except ChunksmithError as error:
-            if not isinstance(error.__cause__, OSError):
-                raise
-            raise ChunksmithError(f"{error} Mend that, then: {_resume_command(folder)}") from error
+        raise ChunksmithError(f"{error} Mend that, then: {go_on}") from error
     _print_answer(folder)
 
 
@@ -72,7 +74,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from orchestrator.cluster import RayEngine, ray_session
+    from orchestrator.cluster import RayEngine, ray_session, require_resources
     from orchestrator.sweep import Progress, Sweep
 
     console = Console(highlight=False)
@@ -87,12 +89,18 @@ def _run(
 
     with progress:
         progress.engine_state("starting Ray" if address is None else f"joining Ray at {address}")
-        with ray_session(address, auth_mode=auth_mode, dashboard_port=dashboard_port):
+        # Inside, because `ray.init` sets a handler of its own, which ends the process.
+        with ray_session(address, auth_mode=auth_mode, dashboard_port=dashboard_port), _stop_on_sigterm():
+            # With an engine-scope knob the baseline's engine stays warm beside the candidate's.
+            engines = 2 if len(spec.search_space().groups()) > 1 else 1
+            require_resources(engines, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
             Sweep(spec, folder, make_engine, progress).run()
 
 
-def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | None) -> tuple[RunFolder, SweepSpec]:
-    """The run folder and the spec to go by. A new run gets its folder and its resolved spec here."""
+def _open(
+    spec_path: Path | None, run: Path | None, resume: bool, trials: int | None
+) -> tuple[RunFolder, SweepSpec, bool]:
+    """The run folder, the spec to go by, and whether the folder was made here. A new run gets its resolved spec."""
     from orchestrator.records import RunFolder, write_text_atomic
     from orchestrator.sweep import load_spec
 
@@ -102,13 +110,15 @@ def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | 
     if not resume:
         if given is None:
             raise UserError("sweep: give a spec, for instance search_spaces/cpu_demo.yaml, or --resume")
-        folder = RunFolder.create(run or DEFAULT_RUNS / given.study)
+        path = run or DEFAULT_RUNS / given.study
+        made_here = not path.exists()
+        folder = RunFolder.create(path)
         try:
             write_text_atomic(folder.spec, given.to_yaml())
         except ChunksmithError:
-            shutil.rmtree(folder.path)
+            _remove(folder, made_here)
             raise
-        return folder, given
+        return folder, given, made_here
     if run is None:
         run = DEFAULT_RUNS / given.study if given is not None else _latest_run()
     folder = RunFolder.open(run)
@@ -117,7 +127,18 @@ def _open(spec_path: Path | None, run: Path | None, resume: bool, trials: int | 
         _require_same(given, recorded, spec_path, folder)
     elif trials not in (None, recorded.trials):
         raise UserError(f"--trials {trials}: the run has {recorded.trials} trials, and a resumed run keeps its spec")
-    return folder, recorded
+    return folder, recorded, False
+
+
+def _remove(folder: RunFolder, made_here: bool) -> None:
+    """Remove a run that has not begun, and its folder too unless the user made that."""
+    for entry in folder.path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    if made_here:
+        folder.path.rmdir()
 
 
 def _require_same(given: SweepSpec, recorded: SweepSpec, path: Path | None, folder: RunFolder) -> None:
@@ -140,10 +161,6 @@ def _latest_run() -> Path:
     if not specs:
         raise UserError(f"{DEFAULT_RUNS}: holds no run to resume; give --run, or start one with a spec")
     return max(specs, key=lambda spec: spec.stat().st_mtime).parent
-
-
-def _resume_command(folder: RunFolder) -> str:
-    return shlex.join(["chunksmith", "sweep", "--resume", "--run", str(folder.path)])
 
 
 def _auth_mode(given: str | None) -> Literal["token", "disabled"] | None:

@@ -11,8 +11,10 @@ from orchestrator.engines.contract import (
     KnobValue,
     RequestTimeline,
 )
+from orchestrator.engines.live import LIVE_KNOBS
 
 __all__ = [
+    "LIVE_KNOBS",
     "BlockResult",
     "Counters",
     "Engine",

@@ -54,6 +54,7 @@ class Faults:
         cached_tokens: Prompt tokens of every request that the prefix cache served, by block.
         workspace_unused: The workspace path is never entered, as with chunked prefill off.
         rows_in_force: Reported as the workspace's rows, whatever was asked for.
+        forced_args: Engine arguments with other values than those asked for, as vLLM does on some platforms.
         ignored_knobs: Live knobs that ``retune`` accepts and does not apply.
         wrong_tokens_if: Points (the live values last asked for) at which every second greedy token differs.
     """
@@ -65,6 +66,7 @@ class Faults:
     cached_tokens: Mapping[int, int] = field(default_factory=dict)
     workspace_unused: bool = False
     rows_in_force: int | None = None
+    forced_args: Mapping[str, Any] = field(default_factory=dict)
     ignored_knobs: Collection[str] = ()
     wrong_tokens_if: Callable[[Mapping[str, KnobValue]], bool] | None = None
 
@@ -136,9 +138,9 @@ class FaultyEngine:
             block_size=BLOCK_SIZE,
             dcp=1,
             interleave=1,
-            sparse=False,
+            index_topk=None,
             in_force=self._start,
-            resolved={"args": args},
+            resolved={"scheduler_config": {**args, **faults.forced_args}},
             start_s=1.0,
         )
 
@@ -245,7 +247,11 @@ class FaultyEngine:
         contexts = [context for prompt in served for context in range(budget, len(prompt.token_ids), budget)]
         used = not self.faults.workspace_unused
         slots = load.concurrency or len(served)
+        threshold = _whole(self._force.long_prefill_token_threshold)
+        # As in vLLM, the threshold leaves a request alone that is the only one.
+        is_cut = 0 < threshold < budget and min(slots, len(served)) > 1
         return Counters(
+            long_prefill_cuts=sum(len(prompt.token_ids) > threshold for prompt in served) if is_cut else 0,
             context_chunks=sum(_ceil_div(context, rows) for context in contexts) if used else 0,
             workspace_entries=LAYERS * len(contexts) if used else 0,
             scheduler_steps=len(contexts) + sum(prompt.output_len for prompt in served),

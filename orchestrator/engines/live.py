@@ -8,6 +8,7 @@ from orchestrator.engines.contract import InForce, KnobValue
 from orchestrator.vllm_plugin import SCHEDULER_KNOBS, WORKER_KNOBS
 
 LIVE_KNOBS = (*WORKER_KNOBS, *SCHEDULER_KNOBS)
+"""Knobs that a running engine takes in about a millisecond. All others need a new engine."""
 
 _BOUNDED_BY_START = frozenset({"prefill_chunk_size", "max_num_batched_tokens", "max_num_seqs"})
 """Buffers were sized for the value at engine start, so these can only be lowered."""

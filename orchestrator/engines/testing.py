@@ -35,7 +35,6 @@ from orchestrator.engines.contract import (
     RequestTimeline,
 )
 from orchestrator.engines.live import LIVE_KNOBS
-from orchestrator.planning import dense_workspace_rows, rule_for_vllm
 from orchestrator.workloads import Load, Prompt, Workload, make_prompts
 
 ONE_AT_A_TIME = Load(concurrency=1)
@@ -152,6 +151,14 @@ class EngineConformance:
         started.engine.run(_prompts(started, 4, self.prompt_tokens, seed=1), Load())
         counters = started.engine.run(_prompts(started, 1, tokens, seed=2), ONE_AT_A_TIME).counters
         assert (counters.max_step_tokens, counters.max_running_requests) == (tokens, 1)
+
+    def test_prefills_that_the_threshold_cuts_are_counted(self, started: Started) -> None:
+        knob, prompts = "long_prefill_token_threshold", _prompts(started, 3, self.prompt_tokens, seed=4)
+        started.engine.retune({knob: 0})
+        assert started.engine.run(prompts, Load()).counters.long_prefill_cuts == 0
+        started.engine.retune({knob: self.live_values[knob]})
+        assert started.engine.run(prompts, Load()).counters.long_prefill_cuts > 0
+        started.engine.retune({})
 
     def test_gaps_of_the_best_two_tokens_only_when_asked_for(self, started: Started) -> None:
         prompts = _prompts(started, 2, self.prompt_tokens // 4, output_len=5)
@@ -279,7 +286,8 @@ def check_info(started: Started) -> None:
     assert force.prefill_area_limit == plugin.prefill_area_limit
     assert plugin.prefill_chunk_size in (None, force.prefill_chunk_size)
     assert force.cpu_chunked_prefill == plugin.cpu_chunked_prefill
-    if force.workspace_rows is not None and not info.sparse:
+    assert force.disagreement is None
+    if force.workspace_rows is not None:
         assert force.workspace_rows == _rows(info, plugin.mla_workspace_rows, force.max_num_seqs)
         assert force.workspace_bytes
         assert force.workspace_bytes % force.workspace_rows == 0
@@ -319,11 +327,11 @@ def most_in_flight(requests: Sequence[RequestTimeline]) -> int:
 
 
 def expected_force(started: Started, live: Mapping[str, int]) -> InForce:
-    """What must be in force after a retune of an engine whose workspace follows the dense rule, or that has none."""
+    """What must be in force after a retune."""
     start = started.info.in_force
     changed: dict[str, Any] = {knob: value for knob, value in live.items() if knob != "mla_workspace_rows"}
     force = dataclasses.replace(start, **changed)
-    if start.workspace_rows is None or start.workspace_bytes is None or started.info.sparse:
+    if start.workspace_rows is None or start.workspace_bytes is None:
         return force
     cap = live.get("mla_workspace_rows", started.config.plugin.mla_workspace_rows)
     rows = _rows(started.info, cap, force.max_num_seqs)
@@ -349,15 +357,7 @@ def wrong_values(good: Mapping[str, int], start: InForce) -> list[dict[str, Knob
 
 def _rows(info: EngineInfo, cap: int | None, max_num_seqs: int | None) -> int:
     assert max_num_seqs is not None
-    return dense_workspace_rows(
-        max_model_len=info.max_model_len,
-        max_num_seqs=max_num_seqs,
-        block_size=info.block_size,
-        dcp=info.dcp,
-        interleave=info.interleave,
-        cap=cap,
-        rule=rule_for_vllm(info.version),
-    )
+    return info.workspace_rows(cap=cap, max_num_seqs=max_num_seqs)
 
 
 def _prompts(started: Started, count: int, length: int, *, output_len: int = 2, seed: int = 0) -> list[Prompt]:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from orchestrator.engines.contract import (
     BlockResult,
-    Counters,
     EngineConfig,
     EngineError,
     EngineInfo,
@@ -26,6 +25,7 @@ from orchestrator.engines.contract import (
     KnobValue,
 )
 from orchestrator.engines.live import check_live_values
+from orchestrator.engines.reports import Reports, counters, in_force
 from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
 from orchestrator.vllm_plugin import (
     RPC_WORKER_REPORT,
@@ -35,8 +35,6 @@ from orchestrator.vllm_plugin import (
     UTILITY_SCHEDULER_RETUNE,
     WORKER_EXTENSION,
     WORKER_KNOBS,
-    SchedulerReport,
-    WorkerReport,
 )
 from orchestrator.workloads import Load, Prompt
 
@@ -67,7 +65,7 @@ class VllmEngine:
         self._start_values = InForce()
         self._pending: set[Future[Any]] = set()
         # What was counted up to the end of the last block. Nobody else sends requests, so the next block begins there.
-        self._counted: tuple[WorkerReport, SchedulerReport] | None = None
+        self._counted: Reports | None = None
 
     def start(self, config: EngineConfig) -> EngineInfo:
         begin = time.perf_counter()
@@ -125,10 +123,11 @@ class VllmEngine:
             }
         )
         self._llm = AsyncLLM.from_engine_args(args)
-        worker, scheduler = await self._reports()
-        if reason := worker["refused"] or scheduler["refused"]:
-            raise EngineError("plugin-refused", reason, log_path=self._log_path)
-        return self._info(worker, scheduler, time.perf_counter() - begin)
+        reports = await self._reports()
+        for report in (*reports[0], reports[1]):
+            if report["refused"]:
+                raise EngineError("plugin-refused", report["refused"], log_path=self._log_path)
+        return self._info(reports, time.perf_counter() - begin)
 
     async def _retune(self, values: Mapping[str, int | None]) -> float:
         begin = time.perf_counter()
@@ -142,7 +141,7 @@ class VllmEngine:
     async def _run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
         if self._llm.vllm_config.cache_config.enable_prefix_caching:
             await self._llm.reset_prefix_cache()
-        before, steps_before = self._counted or await self._reports()
+        before = self._counted or await self._reports()
         self._counted = None
         started_at = datetime.now(UTC)
 
@@ -150,20 +149,13 @@ class VllmEngine:
             return self._stream(prompt, top2)
 
         requests, duration = await drive(stream, prompts, load)
-        worker, scheduler = self._counted = await self._reports()
+        after = self._counted = await self._reports()
         return BlockResult(
             started_at=started_at,
             duration_s=duration,
             requests=requests,
-            in_force=_in_force(worker, scheduler),
-            counters=Counters(
-                context_chunks=worker["context_chunks"] - before["context_chunks"],
-                workspace_entries=worker["workspace_entries"] - before["workspace_entries"],
-                area_plans=worker["area_plans"] - before["area_plans"],
-                scheduler_steps=scheduler["steps"] - steps_before["steps"],
-                max_step_tokens=scheduler["max_step_tokens"],
-                max_running_requests=scheduler["max_running_requests"],
-            ),
+            in_force=in_force(after),
+            counters=counters(before, after),
         )
 
     async def _stream(self, prompt: Prompt, top2: bool) -> AsyncIterator[StreamChunk]:
@@ -195,11 +187,11 @@ class VllmEngine:
             # The input is refused with either, depending on what is wrong with it. What vLLM wraps has no text itself.
             raise RequestFailed(str(error) or repr(error.__cause__)) from error
 
-    async def _reports(self) -> tuple[WorkerReport, SchedulerReport]:
+    async def _reports(self) -> Reports:
         workers, scheduler = await asyncio.gather(
             self._workers(RPC_WORKER_REPORT), self._core(UTILITY_SCHEDULER_REPORT)
         )
-        return workers[0], scheduler
+        return workers, scheduler
 
     async def _workers(self, method: str, *args: Any) -> Any:
         return await self._answer(self._llm.collective_rpc(method, args=args))
@@ -229,7 +221,7 @@ class VllmEngine:
         if self._llm is None:
             raise EngineError("engine-dead", "the engine is not running", lost=True, log_path=self._log_path)
 
-    def _info(self, worker: WorkerReport, scheduler: SchedulerReport, start_s: float) -> EngineInfo:
+    def _info(self, reports: Reports, start_s: float) -> EngineInfo:
         import vllm
 
         config = self._llm.vllm_config
@@ -245,8 +237,8 @@ class VllmEngine:
             block_size=config.cache_config.block_size,
             dcp=config.parallel_config.decode_context_parallel_size,
             interleave=config.parallel_config.cp_kv_cache_interleave_size or 1,
-            sparse=hasattr(text_config, "index_topk"),
-            in_force=_in_force(worker, scheduler),
+            index_topk=getattr(text_config, "index_topk", None),
+            in_force=in_force(reports),
             resolved=_as_json(config),
             start_s=start_s,
         )
@@ -279,22 +271,6 @@ def _kill_trees(roots: Sequence[Any]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(found, timeout=10.0)
-
-
-def _in_force(worker: WorkerReport, scheduler: SchedulerReport) -> InForce:
-    return InForce(
-        workspace_rows=worker["workspace_rows"],
-        workspace_bytes=worker["workspace_bytes"],
-        workspace_alignment=worker["workspace_alignment"],
-        builders=worker["builders"],
-        kv_blocks=worker["kv_blocks"],
-        prefill_chunk_size=worker["prefill_chunk_size"],
-        prefill_area_limit=worker["prefill_area_limit"],
-        max_num_batched_tokens=scheduler["max_num_batched_tokens"],
-        max_num_seqs=scheduler["max_num_seqs"],
-        long_prefill_token_threshold=scheduler["long_prefill_token_threshold"],
-        cpu_chunked_prefill=worker["cpu_chunked_prefill"],
-    )
 
 
 def _gaps(logprobs: Any) -> list[float]:

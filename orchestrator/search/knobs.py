@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.engines import EngineConfig, KnobValue
-from orchestrator.vllm_plugin import CONFIG_KEY, SCHEDULER_KNOBS, WORKER_KNOBS, PluginSettings
+from orchestrator.vllm_plugin import CONFIG_KEY, WORKER_KNOBS, PluginSettings
 
 Scope = Literal["live", "engine"]
 Point = Mapping[str, KnobValue]
-"""One value for each knob of a space; None is vLLM's own default."""
-
-LIVE_KNOBS = frozenset({*WORKER_KNOBS, *SCHEDULER_KNOBS})
-"""Knobs that a running engine takes in about a millisecond. All others need a new engine."""
+"""One value for each knob of a space; None is the value at engine start."""
 
 PLUGIN_KNOBS = frozenset(WORKER_KNOBS)
 """Knobs that are settings of our plugin; all others are vLLM's own engine arguments."""

@@ -11,6 +11,7 @@ from orchestrator.engines import EngineError
 from orchestrator.errors import ChunksmithError
 from orchestrator.records import RunFolder
 from orchestrator.search import Point, group_schedule, violated
+from orchestrator.sweep.knob_check import EQUALS_BASELINE, equals_baseline
 from orchestrator.sweep.knob_check import LABEL as KNOB_NOT_IN_FORCE
 from orchestrator.sweep.ledger import Ledger, TrialRecord
 from orchestrator.sweep.measure import Bench, TrialFailure
@@ -45,7 +46,7 @@ class Sweep:
         self._bench = Bench(spec, self._pool, self._engine_started)
 
     def run(self) -> None:
-        """Do what is left of the study. Whatever ends it, no engine is left and nothing measured is lost.
+        """Do what is left of the study. Whatever ends it, no engine is left and nothing recorded is lost.
 
         Raises:
             ChunksmithError: No trial gave a result, or the knobs of the space had no effect.
@@ -124,6 +125,8 @@ class Sweep:
         return None
 
     def _violated(self, point: Point) -> str | None:
+        if equals_baseline(point, self._spec.baseline_point(), self._base):
+            return EQUALS_BASELINE
         args = self._base.args
         return violated(
             point,

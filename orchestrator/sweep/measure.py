@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.engines import BlockResult, EngineError
+from orchestrator.engines import BlockResult, EngineError, EngineInfo
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import (
     MeasuredBlock,
@@ -18,7 +18,7 @@ from orchestrator.measurement import (
 )
 from orchestrator.measurement.stats import PooledNoise
 from orchestrator.search import Point
-from orchestrator.sweep.knob_check import LABEL, not_in_force
+from orchestrator.sweep.knob_check import LABEL, no_effect, not_in_force
 from orchestrator.sweep.pool import EnginePool, WarmEngine
 from orchestrator.sweep.rows import Phase, PlacedBlock
 from orchestrator.sweep.spec import SweepSpec
@@ -82,6 +82,7 @@ class Bench:
             if value is None or not value > 0:
                 detail = f"{objective.metric} of a block is {value}, and a ratio needs a number above 0"
                 raise TrialFailure("no-metric", detail, placed[-1].info.log_path)
+            self._require_effect(placed)
             return placed[-1].block
 
         # First, so that a group whose engine cannot start costs no block at the baseline.
@@ -174,12 +175,19 @@ class Bench:
         if reason := not_in_force(self._space, point, self._spec.engine.plugin, engine.info, result):
             raise failure(LABEL, reason)
 
+    def _require_effect(self, placed: Sequence[PlacedBlock]) -> None:
+        """Once both blocks of a pair are there, the candidate's must differ from the baseline's in more than time."""
+        pair = placed[-1].block.pair
+        by_role = {one.block.role: one for one in placed if one.block.pair == pair and not one.block.dropped}
+        if len(by_role) == 2 and (reason := no_effect(self._space, by_role["candidate"], by_role["baseline"])):
+            raise TrialFailure(LABEL, reason, by_role["candidate"].info.log_path)
+
     def _engine(self, group: Point) -> WarmEngine:
         """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
         engine = self._pool.get(group)
         if not engine.is_warm:
             begin, point = time.perf_counter(), {**self._baseline, **group}
-            _, result = self._run(engine, point, self._warm_up_prompts(engine.info.vocab_size), Load(concurrency=1))
+            _, result = self._run(engine, point, self._warm_up_prompts(engine.info), Load(concurrency=1))
             if not engine.is_known:
                 self._on_start(engine, time.perf_counter() - begin)
                 engine.is_known = True
@@ -187,11 +195,14 @@ class Bench:
             engine.is_warm = True
         return engine
 
-    def _warm_up_prompts(self, vocab_size: int) -> Sequence[Prompt]:
-        """One prompt is enough to reach every code path of a block."""
+    def _warm_up_prompts(self, info: EngineInfo) -> Sequence[Prompt]:
+        """One prompt of two scheduler steps, if blocks have as much: the second goes through the context path, and
+        what comes after is the same again."""
         workload = self._spec.block_workload()
-        one = Workload(prompts=1, input_len=workload.input_len, output_len=workload.output_len)
-        return make_prompts(one, seed=[_seed(self._spec.seed, "warm-up")], vocab_size=vocab_size)
+        budget = info.in_force.max_num_batched_tokens or workload.input_len
+        length = min(workload.input_len, 2 * budget)
+        one = Workload(prompts=1, input_len=length, output_len=workload.output_len)
+        return make_prompts(one, seed=[_seed(self._spec.seed, "warm-up")], vocab_size=info.vocab_size)
 
 
 def _seed(*parts: object) -> int:

@@ -76,9 +76,11 @@ class Progress:
         self._changed(None)
 
     def best_so_far(self, point: Point, interval: RatioInterval) -> None:
-        """A new best point."""
-        self.best = f"{describe_interval(interval)} at {describe(point)}"
-        self._changed(None)
+        """The best point of the trials so far; a line of its own whenever it changes."""
+        best = f"{describe_interval(interval)} at {describe(point)}"
+        if best != self.best:
+            self.best = best
+            self._changed(f"best so far: {best}")
 
     def left_s(self) -> float:
         """Seconds that the rest will take, if it goes on as it did; 0 before anything ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -19,6 +20,11 @@ TINY_MODEL = "tiny-mla"
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+def direction_of(metric: str) -> Direction:
+    """Which way a metric is better: times are to fall, throughputs to rise."""
+    return "minimize" if metric.endswith("_ms") else "maximize"
 
 
 class _Section(BaseModel):
@@ -61,6 +67,14 @@ class KnobSection(_Section):
             raise ValueError(f"low must be at least 1 with log2, got {self.low}")
         return self
 
+    def count(self) -> int:
+        """How many values there are, without writing them out."""
+        if self.values is not None or self.log2:
+            return len(self.all_values())
+        assert self.low is not None
+        assert self.high is not None
+        return (self.high - self.low) // (self.step or 1) + 1
+
     def all_values(self) -> tuple[KnobValue, ...]:
         """The values in their order; with ``log2`` low, 2 low, 4 low, ... up to high."""
         if self.values is not None:
@@ -91,10 +105,17 @@ class LoadSection(_Section):
 
 
 class ObjectiveSection(_Section):
-    """The figure whose ratio to the baseline is optimised: a column of the blocks table."""
+    """The figure whose ratio to the baseline is optimised: a column of the blocks table. Its direction follows from
+    it."""
 
     metric: str = "median_ttft_ms"
     direction: Direction = "minimize"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_direction(cls, given: Any) -> Any:
+        metric = given.get("metric") if isinstance(given, Mapping) else None
+        return {"direction": direction_of(metric), **given} if isinstance(metric, str) else given
 
 
 class BlocksSection(_Section):
@@ -140,8 +161,8 @@ class ResourcesSection(_Section):
 
 
 class SweepSpec(_Section):
-    """A sweep. ``baseline`` names the values to compare with; a knob that it leaves out has vLLM's own default
-    there."""
+    """A sweep. ``baseline`` names the values to compare with; a knob that it leaves out keeps its value at engine
+    start there: what ``engine`` gives, else vLLM's own default."""
 
     version: Literal[1]
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -166,7 +187,7 @@ class SweepSpec(_Section):
         return Space(tuple(knobs))
 
     def baseline_point(self) -> dict[str, KnobValue]:
-        """One value for each knob of the space; None is vLLM's own default."""
+        """One value for each knob of the space; None is the value at engine start."""
         return {name: self.baseline.get(name) for name in self.space}
 
     def engine_config(self) -> EngineConfig:

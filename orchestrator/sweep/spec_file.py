@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.engines import KnobValue
+from orchestrator.engines import LIVE_KNOBS, KnobValue
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.measurement import METRIC_NAMES, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
-from orchestrator.search import LIVE_KNOBS
-from orchestrator.sweep.spec import TINY_MODEL, KnobSection, SweepSpec
+from orchestrator.sweep.spec import TINY_MODEL, KnobSection, SweepSpec, direction_of
 from orchestrator.vllm_plugin import CONFIG_KEY
 from orchestrator.vllm_plugin.arguments import engine_arguments
 
@@ -26,6 +26,9 @@ _MESSAGES = {
     "dict_type": "should be a mapping of keys",
     "too_short": "should not be empty",
 }
+_MOST_POINTS = 100_000
+"""The sampler lists all points of a group whenever it is asked for one."""
+
 _RESERVED_ARGS = {"model": "the key model", "worker_extension_cls": "nobody: Chunksmith sets it"}
 
 
@@ -94,6 +97,8 @@ def _check_names(path: Path, spec: SweepSpec) -> None:
     arguments = engine_arguments()
     for name, section in spec.space.items():
         _check_reserved(path, f"space.{name}", name)
+        if name == "additional_config":
+            raise UserError(f"{path}: space.additional_config: belongs to engine.args; it cannot be a knob")
         if name in LIVE_KNOBS:
             continue
         if arguments and name not in arguments:
@@ -105,7 +110,10 @@ def _check_names(path: Path, spec: SweepSpec) -> None:
         _check_reserved(path, f"engine.args.{name}", name)
         if arguments and name not in arguments:
             raise unknown_name("engine argument", name, arguments, where=f"{path}: engine.args")
-    if CONFIG_KEY in (spec.engine.args.get("additional_config") or {}):
+    additional = spec.engine.args.get("additional_config")
+    if additional is not None and not isinstance(additional, Mapping):
+        raise UserError(f"{path}: engine.args.additional_config: should be a mapping of keys, got {additional!r}")
+    if CONFIG_KEY in (additional or {}):
         raise UserError(f"{path}: engine.args.additional_config.{CONFIG_KEY}: belongs to engine.plugin")
     for name in spec.baseline:
         if name not in spec.space:
@@ -120,8 +128,12 @@ def _check_reserved(path: Path, key: str, name: str) -> None:
 
 
 def _check_values(path: Path, spec: SweepSpec) -> None:
+    _check_size(path, spec)
+    metric, direction = spec.objective.metric, spec.objective.direction
+    if direction != direction_of(metric):
+        raise UserError(f"{path}: objective.direction: must be {direction_of(metric)} for {metric}, got {direction}")
     if needs_two_tokens(spec.objective.metric) and spec.workload.output_len < 2:
-        metric, length = spec.objective.metric, spec.workload.output_len
+        length = spec.workload.output_len
         raise UserError(f"{path}: workload.output_len: {metric} needs at least 2 output tokens, got {length}")
     for name, section in spec.space.items():
         if name in LIVE_KNOBS:
@@ -133,6 +145,44 @@ def _check_values(path: Path, spec: SweepSpec) -> None:
         needed = part.input_len + part.output_len
         if isinstance(limit, int) and needed > limit:
             raise UserError(f"{path}: {key}: {needed} tokens of input and output exceed max_model_len {limit}")
+    if "mla_workspace_rows" in spec.space and (step := _largest_step(spec)) is not None:
+        for key, length in (("workload", spec.workload.input_len), ("accuracy", spec.accuracy.input_len)):
+            if length <= step:
+                raise UserError(
+                    f"{path}: {key}.input_len: must be above {step}, the tokens of a scheduler step: a prompt that "
+                    f"fits into one step never reaches the workspace of mla_workspace_rows; got {length}"
+                )
+
+
+def _check_size(path: Path, spec: SweepSpec) -> None:
+    counts = {name: section.count() for name, section in spec.space.items()}
+    points, most = math.prod(counts.values()), max(counts, key=counts.__getitem__)
+    if points > _MOST_POINTS:
+        raise UserError(
+            f"{path}: space: {points} points, at most {_MOST_POINTS} are allowed; {most} has the most values, "
+            f"{counts[most]}: thin it out by log2 or step"
+        )
+
+
+def _largest_step(spec: SweepSpec) -> int | None:
+    """The most tokens that a prompt may get in one scheduler step of any block; None where vLLM's default decides."""
+    budgets = _values_in_use(spec, "max_num_batched_tokens")
+    shares = _values_in_use(spec, "long_prefill_token_threshold")
+    if None in budgets:
+        return None
+    # A threshold of 0, vLLM's default, lets a prompt have the whole budget.
+    most = max(budget or 0 for budget in budgets)
+    return min(most, max(share or 0 for share in shares)) if all(shares) else most
+
+
+def _values_in_use(spec: SweepSpec, name: str) -> list[int | None]:
+    """Values of an engine argument in the blocks of the study, the baseline's included; None is vLLM's default."""
+    start = spec.engine.args.get(name)
+    used: list[KnobValue] = [start]
+    if name in spec.space:
+        given = [*spec.space[name].all_values(), spec.baseline.get(name)]
+        used = [start if value is None else value for value in given]
+    return [value if isinstance(value, int) else None for value in used]
 
 
 def _check_live_values(path: Path, key: str, name: str, values: Iterable[KnobValue], start: int | None) -> None:

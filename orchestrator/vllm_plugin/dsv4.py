@@ -70,14 +70,14 @@ def _limited(planner: Callable[..., Any]) -> Callable[..., Any]:
     def get_prefill_chunk_plan(self: Any, compress_ratio: int, prefill_chunk_size: int, **kwargs: Any) -> Any:
         if WORKER.own_planner:
             return _own_plan(self, compress_ratio, prefill_chunk_size, **kwargs)
-        limit = WORKER.area_limit
+        limit, asked = WORKER.area_limit, prefill_chunk_size
         if limit is not None and self.num_prefills > 0:
             reserved = reserved_area(self, compress_ratio, prefill_chunk_size, kwargs.get("has_compressed"))
             if limit < reserved:
                 # The planner multiplies this number by an integer; a fraction makes the product the limit exactly.
                 prefill_chunk_size = Fraction(limit * prefill_chunk_size, reserved)  # type: ignore[assignment]
         plan = planner(self, compress_ratio, prefill_chunk_size, **kwargs)
-        _count(plan)
+        _count(self, compress_ratio, asked, kwargs.get("has_compressed"), plan)
         return plan
 
     return get_prefill_chunk_plan
@@ -89,14 +89,28 @@ def _own_plan(metadata: Any, compress_ratio: int, prefill_chunk_size: int, **kwa
 
     if metadata.num_prefills == 0:
         return []
-    planner = planner_of(metadata, area_cap=WORKER.area_limit, on_plan=_count)
-    metadata.get_prefill_chunk_plan = planner
-    return planner(compress_ratio, prefill_chunk_size, **kwargs)
+    fresh: list[Any] = []
+    planner = planner_of(metadata, area_cap=WORKER.area_limit, on_plan=fresh.append)
+
+    def get_prefill_chunk_plan(compress_ratio: int, prefill_chunk_size: int, has_compressed: bool | None = None) -> Any:
+        plan = planner(compress_ratio, prefill_chunk_size, has_compressed)
+        if fresh:
+            _count(metadata, compress_ratio, prefill_chunk_size, has_compressed, fresh.pop())
+        return plan
+
+    metadata.get_prefill_chunk_plan = get_prefill_chunk_plan
+    return get_prefill_chunk_plan(compress_ratio, prefill_chunk_size, **kwargs)
 
 
-def _count(plan: Any) -> None:
+def _count(metadata: Any, compress_ratio: int, prefill_chunk_size: int, has_compressed: bool | None, plan: Any) -> None:
     WORKER.area_plans += 1
-    WORKER.area_chunks += len(plan)
+    if len(plan) < 2:
+        return
+    limit, start = reserved_area(metadata, compress_ratio, prefill_chunk_size, has_compressed), WORKER.start_chunk_size
+    at_start = limit if start is None else reserved_area(metadata, compress_ratio, start, has_compressed)
+    if WORKER.area_limit is not None:
+        limit = min(limit, WORKER.area_limit)
+    WORKER.area_limited += limit < at_start
 
 
 def _applying_settings(init: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,8 @@ _SWA = "vllm.v1.attention.backends.mla.sparse_swa"
 
 @dataclass(frozen=True)
 class Symbol:
-    """One function (or class attribute, when ``parameters`` is None) that the plugin calls, wraps or sets."""
+    """One function that the plugin calls or wraps; or, when ``parameters`` is None, a class that gets methods or a
+    class attribute that is set."""
 
     module: str
     name: str
@@ -69,7 +70,7 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("vllm.models.deepseek_v41.attention", "DeepseekV4Attention.PREFILL_CHUNK_SIZE", None, since=(0, 30)),
     Symbol("vllm.v1.worker.worker_base", "WorkerBase.__init__", _WORKER_INIT),
     Symbol("vllm.v1.core.sched.scheduler", "Scheduler.schedule", ("self", "throttle_prefills")),
-    Symbol("vllm.v1.engine.core", "EngineCore.step", ("self",)),
+    Symbol("vllm.v1.engine.core", "EngineCore", None),
     Symbol("vllm.platforms.cpu", "CpuPlatform.check_and_update_config", ("vllm_config",)),
 )
 

@@ -22,17 +22,16 @@ SCHEDULER_KNOBS: Final = ("max_num_batched_tokens", "max_num_seqs", "long_prefil
 class WorkerReport(TypedDict):
     """What is in force in one worker, read from the objects that serve requests.
 
-    ``workspace_rows`` counts the rows that a plan may use; the tensor has ``tensor_rows`` of them (one ``1/dcp``
-    more under decode context parallelism). All are None in an engine whose model has no MLA metadata builder.
-    Counters grow from engine
-    start: ``context_plans`` and ``context_chunks`` are counted once a step, ``workspace_entries`` once a step and
-        layer.
+    ``workspace_rows`` holds the different numbers of rows, smallest first: those that the builders let a plan use and
+    those that their tensors have room for. One number means that all agree; there is none without MLA builders, and
+    ``workspace_bytes`` and ``workspace_alignment`` are None then.
+    Counters grow from engine start: ``context_chunks`` once a step, ``workspace_entries`` once a step and layer,
+    ``area_plans`` once a plan, ``area_limited`` once a plan of several chunks whose limit was below the one that
+    the engine started with.
     """
 
     refused: str | None
-    workspace_cap: int | None
-    workspace_rows: int | None
-    tensor_rows: int | None
+    workspace_rows: list[int]
     workspace_bytes: int | None
     workspace_alignment: int | None
     builders: int
@@ -40,17 +39,17 @@ class WorkerReport(TypedDict):
     cpu_chunked_prefill: bool
     prefill_chunk_size: int | None
     prefill_area_limit: int | None
-    context_plans: int
     context_chunks: int
     workspace_entries: int
     area_plans: int
-    area_chunks: int
+    area_limited: int
 
 
 class SchedulerReport(TypedDict):
     """What is in force in the scheduler, and counters since they were last read.
 
-    ``max_step_tokens`` and ``max_running_requests`` are the largest of any step since the last report.
+    ``max_step_tokens`` and ``max_running_requests`` are the largest of any step since the last report. ``steps`` and
+    ``long_prefill_cuts`` grow from engine start; the latter counts how often the threshold alone cut a prefill.
     """
 
     refused: str | None
@@ -60,3 +59,4 @@ class SchedulerReport(TypedDict):
     steps: int
     max_step_tokens: int
     max_running_requests: int
+    long_prefill_cuts: int

@@ -79,6 +79,7 @@ def report(scheduler: Any) -> SchedulerReport:
         steps=SCHEDULER.steps,
         max_step_tokens=SCHEDULER.max_step_tokens,
         max_running_requests=SCHEDULER.max_running_requests,
+        long_prefill_cuts=SCHEDULER.long_prefill_cuts,
     )
     SCHEDULER.max_step_tokens = SCHEDULER.max_running_requests = 0
     return result
@@ -121,6 +122,25 @@ def _counted(schedule: Callable[..., Any]) -> Callable[..., Any]:
             SCHEDULER.steps += 1
             SCHEDULER.max_step_tokens = max(SCHEDULER.max_step_tokens, output.total_num_scheduled_tokens)
             SCHEDULER.max_running_requests = max(SCHEDULER.max_running_requests, len(self.running))
+            SCHEDULER.long_prefill_cuts += _cuts(self, output.num_scheduled_tokens)
         return output
 
     return counted
+
+
+def _cuts(scheduler: Any, granted: Mapping[str, int]) -> int:
+    """How many prefills of a step got exactly the threshold although more of the prompt and of the budget was left.
+
+    vLLM (0.32) leaves the threshold out when only one request is there, so that the value alone says nothing. The
+    order of ``granted`` is the order of scheduling; ``num_computed_tokens`` counts the step itself by now.
+    """
+    threshold, budget = scheduler.scheduler_config.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens
+    if threshold == 0:
+        return 0
+    cuts = 0
+    for request_id, tokens in granted.items():
+        if tokens == threshold < budget:
+            request = scheduler.requests[request_id]
+            cuts += request.num_computed_tokens < request.num_prompt_tokens
+        budget -= tokens
+    return cuts

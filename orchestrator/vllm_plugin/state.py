@@ -9,11 +9,10 @@ from dataclasses import dataclass
 class WorkerState:
     """Counters of one worker process, from its start; and the live values that vLLM keeps nowhere itself."""
 
-    context_plans: int = 0
     context_chunks: int = 0
     workspace_entries: int = 0
     area_plans: int = 0
-    area_chunks: int = 0
+    area_limited: int = 0
     area_limit: int | None = None
     own_planner: bool = False
     start_chunk_size: int | None = None
@@ -26,6 +25,7 @@ class SchedulerState:
     steps: int = 0
     max_step_tokens: int = 0
     max_running_requests: int = 0
+    long_prefill_cuts: int = 0
 
 
 @dataclass

@@ -50,14 +50,10 @@ class WorkerExtension:
         """What is in force, read from the builders themselves, and the counters."""
         _count_kimi_entries()
         builders = workspace.builders_of(self.model_runner)
-        first = builders[0] if builders else None
-        tensor = first.chunked_prefill_workspace if first is not None else None
         settings = settings_of(self.vllm_config)
         return WorkerReport(
             refused=PLUGIN.refused,
-            workspace_cap=settings.mla_workspace_rows,
-            workspace_rows=first.chunked_prefill_workspace_size if first is not None else None,
-            tensor_rows=tensor.shape[0] if tensor is not None else None,
+            workspace_rows=sorted({rows for builder in builders for rows in workspace.rows_of(builder)}),
             workspace_bytes=sum(_nbytes(builder.chunked_prefill_workspace) for builder in builders) or None,
             workspace_alignment=workspace.alignment(self.vllm_config) if builders else None,
             builders=len(builders),
@@ -65,11 +61,10 @@ class WorkerExtension:
             cpu_chunked_prefill=settings.cpu_chunked_prefill,
             prefill_chunk_size=WORKER.start_chunk_size and dsv4.chunk_size(),
             prefill_area_limit=WORKER.area_limit,
-            context_plans=WORKER.context_plans,
             context_chunks=WORKER.context_chunks,
             workspace_entries=WORKER.workspace_entries,
             area_plans=WORKER.area_plans,
-            area_chunks=WORKER.area_chunks,
+            area_limited=WORKER.area_limited,
         )
 
 

@@ -65,6 +65,12 @@ def builders_of(model_runner: Any) -> list[Any]:
     return list(_mla_builders(model_runner))
 
 
+def rows_of(builder: Any) -> tuple[int, int]:
+    """Rows that a builder lets a plan use, and rows that its tensor has room for (beside DCP's own)."""
+    ranks, tensor_rows = builder.dcp_world_size, builder.chunked_prefill_workspace.shape[0]
+    return builder.chunked_prefill_workspace_size, tensor_rows * ranks // (ranks + 1) if ranks > 1 else tensor_rows
+
+
 def resize(model_runner: Any, *, cap: int | None, max_num_seqs: int | None) -> int | None:
     """Give every MLA builder a workspace of the size that the cap asks for; return the rows, None without MLA builders.
 
@@ -123,7 +129,6 @@ def _count_chunks(planner: Callable[..., Any]) -> Callable[..., Any]:
     def build_mla_chunked_context_metadata(**kwargs: Any) -> Any:
         metadata = planner(**kwargs)
         if metadata is not None:
-            WORKER.context_plans += 1
             WORKER.context_chunks += len(metadata.chunks)
         return metadata
 

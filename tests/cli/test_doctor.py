@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 HIDE = """
 import sys
@@ -46,6 +48,14 @@ def test_this_environment_can_run_the_main_job() -> None:
     assert checks["plugin entry point"]["found"] == "orchestrator.vllm_plugin:register"
     assert checks["torch build"]["found"].startswith("2.13.0+cpu, CPU only")
     assert f", {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, " in checks["cpu"]["found"]
+
+
+def test_every_core_dependency_is_looked_at() -> None:
+    from orchestrator.cli import doctor_checks
+
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    names = {Requirement(line).name for line in pyproject["project"]["dependencies"]}
+    assert names <= {check.name for check in doctor_checks.libraries()}
 
 
 def test_a_hidden_ray_is_exit_code_1_and_says_what_to_do(tmp_path: Path) -> None:

@@ -19,6 +19,14 @@ def test_prints_the_folder_of_the_model_that_was_asked_for(
     assert (folder / "model.safetensors").exists()
 
 
+def test_without_options_it_is_the_model_that_a_sweep_uses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CHUNKSMITH_CACHE", str(tmp_path))
+    assert main(["model"]) == 0
+    assert capsys.readouterr().out == f"{tiny_model_path()}\n"
+
+
 def test_a_cache_that_cannot_be_written_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

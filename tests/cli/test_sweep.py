@@ -1,4 +1,4 @@
-"""``chunksmith sweep``: mistakes, trouble and stops, each in one line. No test here starts Ray or an engine."""
+"""``chunksmith sweep``: mistakes, trouble and stops, each in one line. No test here starts an engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +18,7 @@ import yaml
 
 from orchestrator import cluster
 from orchestrator.cli import main
+from orchestrator.cli.resume_command import resume_command
 from orchestrator.engines.faulty import Faults, FaultyEngine
 from orchestrator.records import RunFolder
 from tests.sweep.studies import content, make_spec, read, require_no_duplicates, require_whole
@@ -148,6 +151,18 @@ def test_a_port_in_use_leaves_no_run_behind(sweep: Callable[..., Outcome]) -> No
     assert not Path("runs/small").exists()
 
 
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_folder_that_the_user_made_stays(sweep: Callable[..., Outcome], made_before: bool) -> None:
+    run = Path("mine")
+    if made_before:
+        run.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert sweep(written(), "--run", "mine", "--dashboard-port", port)[0] == 2
+    assert run.exists() == made_before
+    assert not made_before or list(run.iterdir()) == []
+
+
 def test_a_mistake_at_resuming_leaves_the_run_as_it_is(sweep: Callable[..., Outcome]) -> None:
     RunFolder.create("runs/small").spec.write_text(make_spec().to_yaml())
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -179,6 +194,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
 
     monkeypatch.setattr(cluster, "RayEngine", FaultyRayEngine)
     monkeypatch.setattr(cluster, "ray_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(cluster, "require_resources", lambda *_, **__: None)
     return queue
 
 
@@ -213,13 +229,58 @@ def test_a_stopped_sweep_says_how_to_go_on(
             return run(self, *arguments, **options)
 
         monkeypatch.setattr(FaultyEngine, "run", stopping_run)
-    exit_code, _, error = sweep(written(), "--run", "a run")
+    exit_code, _, error = sweep(written(), "--run", "a run", "--address", "auto", "--ray-auth", "token")
     folder = RunFolder("a run")
     assert exit_code == 130
-    assert error == f"stopped; nothing measured is lost. Go on with: chunksmith sweep --resume --run '{folder.path}'"
+    assert error == (
+        "stopped; what has ended is kept, and the trial in hand is measured again. Go on with: "
+        + resume_command(folder.path, address="auto", ray_auth="token")
+    )
     assert 0 < len(read(folder, "trials")) < 6
     assert sweep("--resume", "--run", "a run")[0] == 0
     require_whole(folder, make_spec())
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (OSError("the cable is out"), "{run}: the cable is out. "),
+        (OSError(errno.EIO, "Input/output error", "/data/x"), "/data/x: Input/output error. "),
+    ],
+)
+def test_trouble_of_the_machine_is_told_whatever_it_holds(
+    sweep: Callable[..., Outcome], faults: list[Faults], trouble: OSError, told: str
+) -> None:
+    faults.append(Faults(run_errors={9: trouble}))
+    exit_code, _, error = sweep(written())
+    run = RunFolder("runs/small")
+    assert exit_code == 1
+    assert error == f"{told.format(run=run.path)}Mend that, then: {resume_command(run.path)}"
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(180)
+def test_sigterm_ends_a_sweep_on_rays_own_cluster_as_ctrl_c_does(tmp_path: Path) -> None:
+    child = Path(__file__).with_name("waiting_sweep_child.py")
+    root = child.parents[2]
+    process = subprocess.Popen(
+        [sys.executable, str(child), written()],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line == "measuring\n" for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, error.count("\n")) == (130, 1), error
+    assert error.startswith("chunksmith: error: stopped; ")
+    assert error.endswith(f" sweep --resume --run {tmp_path / 'runs' / 'small'}\n")
 
 
 def test_the_latest_run_is_resumed_when_none_is_named(sweep: Callable[..., Outcome], faults: list[Faults]) -> None:
@@ -266,7 +327,7 @@ def test_a_disk_that_runs_full_is_one_line_and_nothing_is_lost(
         assert not run.path.exists()
         assert sweep("spec.yaml")[0] == 0
         return
-    assert error.endswith(f"Mend that, then: chunksmith sweep --resume --run {run.path}")
+    assert error.endswith(f"Mend that, then: {resume_command(run.path)}")
     require_no_duplicates(run)
     before = {row["trial"]: row["finished_at"] for row in read(run, "trials")}
     assert sweep("--resume")[0] == 0

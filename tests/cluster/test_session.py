@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from orchestrator.cluster import ray_session
+from orchestrator.cluster import ray_session, require_resources, session
 from orchestrator.errors import ChunksmithError, UserError
 
 
@@ -33,6 +33,28 @@ def test_the_auth_mode_must_be_chosen_before_ray_is_imported(monkeypatch: pytest
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(ChunksmithError, match="set it to 'token' before"), ray_session(auth_mode="token"):
         pass
+
+
+@pytest.mark.parametrize(("engines", "gpus"), [(1, 4.0), (2, 2.0)])
+def test_what_fits_the_cluster_is_taken(monkeypatch: pytest.MonkeyPatch, engines: int, gpus: float) -> None:
+    monkeypatch.setattr(session, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
+    require_resources(engines, cpus=4.0, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("engines", "cpus", "gpus", "line"),
+    [
+        (1, 1.0, 8.0, "resources.gpus: 1 engines with 8 GPUs each exceed the 4 of the cluster"),
+        (2, 1.0, 4.0, "resources.gpus: 2 engines with 4 GPUs each exceed the 4 of the cluster: an engine-scope knob"),
+        (2, 5.0, 0.0, "resources.cpus: 2 engines with 5 CPUs each exceed the 8 of the cluster: an engine-scope knob"),
+    ],
+)
+def test_what_the_cluster_can_never_place_is_refused(
+    monkeypatch: pytest.MonkeyPatch, engines: int, cpus: float, gpus: float, line: str
+) -> None:
+    monkeypatch.setattr(session, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
+    with pytest.raises(UserError, match=f"^{line}"):
+        require_resources(engines, cpus=cpus, gpus=gpus)
 
 
 def test_no_cluster_at_the_address() -> None:

@@ -28,8 +28,8 @@ class InspectedEngine(VllmEngine):
     """Also gives the worker's own report, which says more than the contract does."""
 
     def worker_report(self) -> WorkerReport:
-        report: WorkerReport = self._await(self._reports())[0]
-        return report
+        workers, _ = self._await(self._reports())
+        return workers[0]
 
 
 class _Manager(BaseManager):

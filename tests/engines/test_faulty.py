@@ -110,6 +110,18 @@ def test_a_knob_can_be_out_of_force() -> None:
     assert (force.max_num_batched_tokens, force.workspace_rows) == (128, 256)
 
 
+def test_arguments_can_be_forced() -> None:
+    info = FaultyEngine(Faults(forced_args={"max_num_seqs": 2})).start(CONFIG)
+    assert info.resolved["scheduler_config"] == {**ARGS, "max_num_seqs": 2}
+
+
+@pytest.mark.parametrize(("concurrency", "cuts"), [(1, 0), (2, 3)])
+def test_the_threshold_acts_only_beside_another_request(concurrency: int, cuts: int) -> None:
+    engine = started()
+    engine.retune({"long_prefill_token_threshold": 48})
+    assert engine.run(PROMPTS, Load(concurrency=concurrency)).counters.long_prefill_cuts == cuts
+
+
 def test_tokens_can_be_wrong_at_a_point() -> None:
     engine = started(Faults(wrong_tokens_if=lambda live: live.get("mla_workspace_rows") == 256))
     right = engine.run(PROMPTS, Load(), top2=True).requests[0]

@@ -132,6 +132,14 @@ def kept_maxima(block: BlockResult, last: BlockResult | None) -> BlockResult:
     return dataclasses.replace(block, counters=dataclasses.replace(block.counters, max_step_tokens=most))
 
 
+def without_cuts(block: BlockResult, last: BlockResult | None) -> BlockResult:
+    return dataclasses.replace(block, counters=dataclasses.replace(block.counters, long_prefill_cuts=0))
+
+
+def always_cut(block: BlockResult, last: BlockResult | None) -> BlockResult:
+    return dataclasses.replace(block, counters=dataclasses.replace(block.counters, long_prefill_cuts=1))
+
+
 def other_tokens_each_time(block: BlockResult, last: BlockResult | None) -> BlockResult:
     shift = 0 if last is None else 1
     return each(output_token_ids=lambda r: [t + shift for t in r.output_token_ids])(block, last)
@@ -157,6 +165,8 @@ KNOB = "test_a_live_knob_goes_into_force_and_back"
         (ONE_PER_PROMPT, BrokenEngine(each(error="no"))),
         ("test_counters_are_of_one_block", BrokenEngine(growing_counters)),
         ("test_counted_maxima_are_of_one_block", BrokenEngine(kept_maxima)),
+        ("test_prefills_that_the_threshold_cuts_are_counted", BrokenEngine(without_cuts)),
+        ("test_prefills_that_the_threshold_cuts_are_counted", BrokenEngine(always_cut)),
         (GAPS, BrokenEngine(each(top2_gaps=None))),
         (GAPS, BrokenEngine(each(top2_gaps=[0.5]))),
         (GAPS, BrokenEngine(each(top2_gaps=[0.5] * 5))),

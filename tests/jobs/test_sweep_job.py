@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.sweep import arguments
+from jobs.sweep import arguments, run
 
 
 @pytest.fixture(autouse=True)
@@ -14,16 +14,15 @@ def _home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "run"),
+    ("given", "folder"),
     [
         (["search_spaces/cpu_demo.yaml"], "/home/engineer/chunksmith-runs/cpu_demo"),
         (["--trials", "5", "spec.yml"], "/home/engineer/chunksmith-runs/spec"),
-        (["--resume"], "/home/engineer/chunksmith-runs/sweep"),
         (["--resume", "a.b.yaml"], "/home/engineer/chunksmith-runs/a.b"),
     ],
 )
-def test_a_job_joins_its_cluster_and_keeps_its_run_outside_the_working_folder(given: list[str], run: str) -> None:
-    assert arguments(given) == ["sweep", "--address", "auto", *given, "--run", run]
+def test_a_job_joins_its_cluster_and_keeps_its_run_outside_the_working_folder(given: list[str], folder: str) -> None:
+    assert arguments(given) == ["sweep", "--address", "auto", *given, "--run", folder]
 
 
 def test_the_folder_of_runs_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +35,17 @@ def test_the_folder_of_runs_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("given", [["demo.yaml", "--run", "/data/run"], ["--run=/data/run", "demo.yaml"]])
 def test_a_run_folder_that_is_given_is_kept(given: list[str]) -> None:
     assert arguments(given) == ["sweep", "--address", "auto", *given]
+
+
+@pytest.mark.parametrize("given", [["--resume"], ["--resume", "--trials", "5"]])
+def test_a_job_cannot_guess_which_run_to_resume(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(given) == 2
+    assert capsys.readouterr() == (
+        "",
+        "chunksmith: error: --resume: say which run by its spec or by --run; runs lie under "
+        "/home/engineer/chunksmith-runs on this node\n",
+    )
+    assert arguments([*given, "--run", "/data/run"])[-2:] == ["--run", "/data/run"]
 
 
 def test_an_address_that_is_given_comes_later_and_so_wins() -> None:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
+from orchestrator.measurement.metrics import METRIC_NAMES, THROUGHPUTS
 from orchestrator.sweep import load_spec
-from orchestrator.sweep.spec import KnobSection
+from orchestrator.sweep.spec import KnobSection, direction_of
 from tests.sweep.studies import content
 
 SPECS = Path(__file__).resolve().parents[2] / "search_spaces"
@@ -146,7 +147,62 @@ def error_of(path: Path) -> str:
             {"engine__plugin__prefill_chunk_size": 2, "space__prefill_chunk_size": {"scope": "live", "values": [3]}},
             "space.prefill_chunk_size: 3 is above 2, the value under engine",
         ),
+        ({"space__additional_config": {"scope": "engine", "values": ["x"]}}, "space.additional_config: belongs to "),
+        (
+            {"engine__args__additional_config": "chunksmith"},
+            "engine.args.additional_config: should be a mapping of keys, got 'chunksmith'",
+        ),
+        ({"engine__args__additional_config": 3}, "engine.args.additional_config: should be a mapping of keys, got 3"),
+        # Two values of the other knob.
+        (
+            {"space__mla_workspace_rows": {"scope": "live", "low": 1, "high": 50_001}},
+            "space: 100002 points, at most 100000 are allowed; mla_workspace_rows has the most values, 50001: thin it "
+            "out by log2 or step",
+        ),
+        (
+            {"space__mla_workspace_rows": {"scope": "live", "low": 1, "high": 10**15}},
+            f"space: {2 * 10**15} points, at most 100000 are allowed; mla_workspace_rows has the most values, ",
+        ),
         # Two keys that do not fit together.
+        (
+            {"objective": {"metric": "request_throughput", "direction": "minimize"}},
+            "objective.direction: must be maximize for request_throughput, got minimize",
+        ),
+        (
+            {"objective": {"metric": "p99_ttft_ms", "direction": "maximize"}},
+            "objective.direction: must be minimize for p99_ttft_ms, got maximize",
+        ),
+        ({"objective__direction": "maximize"}, "objective.direction: must be minimize for median_ttft_ms, got max"),
+        (
+            {"objective": {"metric": "median_ttft", "direction": "minimize"}},
+            "objective.metric: unknown metric 'median_ttft'; did you mean 'median_ttft_ms'?",
+        ),
+        (
+            {"workload__input_len": 1024},
+            "workload.input_len: must be above 1024, the tokens of a scheduler step: a prompt that fits into one step "
+            "never reaches the workspace of mla_workspace_rows; got 1024",
+        ),
+        ({"accuracy__input_len": 1000}, "accuracy.input_len: must be above 1024, the tokens of a scheduler step: "),
+        (
+            {"baseline": {"max_num_batched_tokens": 768}, "accuracy__input_len": 768},
+            "accuracy.input_len: must be above 768, the tokens",
+        ),
+        (
+            {"space__max_num_batched_tokens": {"scope": "engine", "values": [512, 1500]}},
+            "accuracy.input_len: must be above 1500, the tokens",
+        ),
+        (
+            {"engine__args__long_prefill_token_threshold": 300, "accuracy__input_len": 300},
+            "accuracy.input_len: must be above 300, the tokens",
+        ),
+        (
+            {
+                "space__long_prefill_token_threshold": {"scope": "live", "values": [0, 300]},
+                "engine__args__long_prefill_token_threshold": 300,
+                "accuracy__input_len": 1024,
+            },
+            "accuracy.input_len: must be above 1024, the tokens",
+        ),
         (
             {"objective__metric": "p99_tpot_ms"},
             "workload.output_len: p99_tpot_ms needs at least 2 output tokens, got 1",
@@ -167,6 +223,36 @@ def test_each_mistake_is_one_line_with_key_value_and_what_is_allowed(
 ) -> None:
     found = error_of(written(tmp_path, content(**changes)))
     assert found[: len(message)] == message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload__input_len": 1025, "accuracy__input_len": 1025},
+        {"baseline": {"max_num_batched_tokens": 768}, "accuracy__input_len": 769},
+        {"engine__args__long_prefill_token_threshold": 300, "accuracy__input_len": 301},
+        # Without the knob no prompt has to reach the workspace; and what vLLM's default is, the spec does not say.
+        {"space": {"max_num_seqs": {"scope": "live", "values": [2]}}, "accuracy__input_len": 9},
+        {"space__max_num_batched_tokens": {"scope": "live", "values": [512]}, "engine__args": {}},
+    ],
+)
+def test_a_prompt_that_takes_two_steps_is_long_enough(tmp_path: Path, changes: dict[str, Any]) -> None:
+    load_spec(written(tmp_path, content(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [("p99_e2el_ms", "minimize"), ("mean_ttft_ms", "minimize"), ("total_token_throughput", "maximize")],
+)
+def test_the_direction_follows_from_the_metric_and_is_written_out(tmp_path: Path, metric: str, direction: str) -> None:
+    spec = load_spec(written(tmp_path, content(objective={"metric": metric})))
+    assert yaml.safe_load(spec.to_yaml())["objective"] == {"metric": metric, "direction": direction}
+    assert load_spec(written(tmp_path, spec.to_yaml())) == spec
+
+
+def test_no_metric_can_be_better_both_ways() -> None:
+    for metric in METRIC_NAMES:
+        assert direction_of(metric) == ("maximize" if metric in THROUGHPUTS else "minimize")
 
 
 def test_a_model_folder_without_a_configuration_is_not_a_model(tmp_path: Path) -> None:
@@ -219,7 +305,9 @@ def test_every_spec_of_ours_is_right_and_reads_back_as_itself(tmp_path: Path, pa
 
 @given(low=st.integers(-50, 1000), span=st.integers(0, 500), step=st.integers(1, 60))
 def test_a_range_holds_both_ends_that_its_step_reaches(low: int, span: int, step: int) -> None:
-    values = KnobSection(scope="live", low=low, high=low + span, step=step).all_values()
+    section = KnobSection(scope="live", low=low, high=low + span, step=step)
+    values = section.all_values()
+    assert section.count() == len(values)
     assert values[0] == low
     assert all(isinstance(value, int) and low <= value <= low + span for value in values)
     assert [b - a for a, b in itertools.pairwise(values)] == [step] * (len(values) - 1)  # type: ignore[operator]

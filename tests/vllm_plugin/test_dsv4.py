@@ -147,11 +147,35 @@ def test_the_limit_counts_the_compressed_part_of_the_layer() -> None:
     assert len(metadata([100] * 3, [300] * 3).get_prefill_chunk_plan(4, 4, has_compressed=False)) == 2
 
 
-def test_plans_and_chunks_are_counted() -> None:
-    plans, chunks = WORKER.area_plans, WORKER.area_chunks
-    dsv4.set_area_limit(200)
-    metadata([100] * 4, [0] * 4).get_prefill_chunk_plan(1, 4)
-    assert (WORKER.area_plans, WORKER.area_chunks) == (plans + 1, chunks + 2)
+RESERVED = 4 * (WINDOW + MAX_TOKENS)
+"""Rows for four requests without compression."""
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "requests", "size", "is_limited"),
+    [
+        (200, 4, 4, True),
+        (400, 4, 4, False),  # one chunk holds them all
+        (None, 4, 4, False),
+        (RESERVED - 1, 30, 4, True),
+        (RESERVED, 30, 4, False),  # split by the reservation itself
+        (RESERVED + 1, 30, 4, False),
+        (None, 30, 2, True),  # a chunk size below that of the start
+    ],
+)
+def test_plans_that_were_split_below_the_reservation_are_counted(
+    monkeypatch: pytest.MonkeyPatch, own: bool, limit: int | None, requests: int, size: int, is_limited: bool
+) -> None:
+    monkeypatch.setattr(WORKER, "start_chunk_size", 4)
+    dsv4.set_planner(own=own)
+    dsv4.set_area_limit(limit)
+    plans, limited = WORKER.area_plans, WORKER.area_limited
+    one = metadata([100] * requests, [0] * requests)
+    one.get_prefill_chunk_plan(1, size)
+    assert (WORKER.area_plans, WORKER.area_limited) == (plans + 1, limited + is_limited)
+    one.get_prefill_chunk_plan(1, size, has_compressed=True)
+    assert WORKER.area_plans == plans + 2
 
 
 def test_a_step_without_prefill_has_no_chunks() -> None:

@@ -106,15 +106,22 @@ def test_steps_are_counted_through_vllms_own_classes(
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCore
 
-    tokens = iter([300, 0, 500, 100])
-    outputs = lambda self, throttle_prefills=False: SimpleNamespace(total_num_scheduled_tokens=next(tokens))  # noqa: E731
-    monkeypatch.setattr(Scheduler, "schedule", outputs)
+    granted = iter([{"a": 200, "b": 100}, {}, {"a": 500}, {"b": 100}])
+
+    def schedule(self: Any, throttle_prefills: bool = False) -> Any:
+        tokens = next(granted)
+        return SimpleNamespace(total_num_scheduled_tokens=sum(tokens.values()), num_scheduled_tokens=tokens)
+
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
     for field, value in vars(SchedulerState()).items():
         monkeypatch.setattr(SCHEDULER, field, value)
     monkeypatch.setattr(scheduler, "PLUGIN", PluginState(refused=None))
     scheduler.install()
 
     core = SimpleNamespace(scheduler=fresh())
+    core.scheduler.requests = {
+        name: SimpleNamespace(num_computed_tokens=200, num_prompt_tokens=1000) for name in ("a", "b")
+    }
     core.scheduler.running = [1, 2]
     for _ in range(3):
         Scheduler.schedule(core.scheduler)
@@ -125,4 +132,34 @@ def test_steps_are_counted_through_vllms_own_classes(
     second = EngineCore.chunksmith_scheduler_report(core)
     assert (first["steps"], first["max_step_tokens"], first["max_running_requests"]) == (2, 500, 2)
     assert (second["steps"], second["max_step_tokens"], second["max_running_requests"]) == (3, 100, 1)
+    # The threshold is 200.
+    assert (first["long_prefill_cuts"], second["long_prefill_cuts"]) == (1, 1)
     assert (first["max_num_seqs"], second["max_num_seqs"], second["refused"]) == (8, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("granted", "left", "threshold", "cuts"),
+    [
+        ({"a": 200, "b": 200}, {"a": 1, "b": 500}, 200, 2),
+        ({"a": 200, "b": 200}, {"a": 0, "b": 500}, 200, 1),  # the first was done with its prompt
+        ({"a": 1024}, {"a": 500}, 1024, 0),  # the whole budget
+        ({"a": 824, "b": 200}, {"a": 500, "b": 500}, 200, 0),  # what the first left of the budget
+        ({"a": 823, "b": 200}, {"a": 500, "b": 500}, 200, 1),
+        ({"a": 1024}, {"a": 500}, 200, 0),  # alone, without a threshold
+        ({"a": 200}, {"a": 500}, 0, 0),
+    ],
+)
+def test_a_cut_is_what_the_threshold_alone_did(
+    monkeypatch: pytest.MonkeyPatch, granted: dict[str, int], left: dict[str, int], threshold: int, cuts: int
+) -> None:
+    """A step of at most 1024 tokens: tokens granted in their order, and tokens of the prompts still left after it."""
+    one = fresh()
+    one.running = list(granted)
+    one.scheduler_config.long_prefill_token_threshold = threshold
+    one.requests = {
+        name: SimpleNamespace(num_computed_tokens=1000, num_prompt_tokens=1000 + more) for name, more in left.items()
+    }
+    monkeypatch.setattr(SCHEDULER, "long_prefill_cuts", 5)
+    step = SimpleNamespace(total_num_scheduled_tokens=sum(granted.values()), num_scheduled_tokens=granted)
+    scheduler._counted(lambda self: step)(one)
+    assert scheduler.report(one)["long_prefill_cuts"] == 5 + cuts

@@ -28,9 +28,10 @@ def worker(vllm_originals: pytest.MonkeyPatch) -> Iterator[WorkerExtension]:
     WORKER.start_chunk_size = WORKER.area_limit = None
 
 
-def in_force(extension: WorkerExtension) -> tuple[int | None, int | None, int | None]:
+def in_force(extension: WorkerExtension) -> tuple[int, int | None, int | None]:
     report = extension.chunksmith_worker_report()
-    return report["workspace_rows"], report["prefill_chunk_size"], report["prefill_area_limit"]
+    (rows,) = report["workspace_rows"]
+    return rows, report["prefill_chunk_size"], report["prefill_area_limit"]
 
 
 def test_vllm_can_import_it() -> None:
@@ -49,10 +50,23 @@ def test_it_shares_no_name_with_vllms_worker() -> None:
 
 def test_the_report_is_read_from_the_builders(worker: WorkerExtension) -> None:
     report = worker.chunksmith_worker_report()
-    assert (report["builders"], report["workspace_rows"], report["tensor_rows"]) == (2, 512, 512)
+    assert (report["builders"], report["workspace_rows"]) == (2, [512])
     assert report["workspace_bytes"] == 2 * 512 * 576 * 2
-    assert (report["workspace_alignment"], report["workspace_cap"]) == (16, 512)
+    assert report["workspace_alignment"] == 16
     assert (report["kv_blocks"], report["refused"]) == (100, None)
+
+
+def test_builders_and_tensors_that_differ_are_all_reported(worker: WorkerExtension) -> None:
+    small = builder(512)
+    small.chunked_prefill_workspace = small.chunked_prefill_workspace[:96]
+    worker.model_runner = runner(builder(1024), small)
+    assert worker.chunksmith_worker_report()["workspace_rows"] == [96, 512, 1024]
+
+
+@pytest.mark.parametrize("dcp", [2, 3, 4])
+def test_what_dcp_gathers_beside_the_rows_is_not_counted(worker: WorkerExtension, dcp: int) -> None:
+    worker.model_runner = runner(builder(960, dcp=dcp), dcp=dcp)
+    assert worker.chunksmith_worker_report()["workspace_rows"] == [960]
 
 
 def test_a_value_that_is_left_out_or_none_returns_to_its_start_value(worker: WorkerExtension) -> None:
@@ -100,6 +114,6 @@ def test_without_the_patches_nothing_is_retuned(worker: WorkerExtension) -> None
 def test_a_model_without_mla_reports_no_workspace(worker: WorkerExtension) -> None:
     worker.model_runner = runner()
     report: Any = worker.chunksmith_worker_report()
-    for name in ("workspace_rows", "tensor_rows", "workspace_bytes", "workspace_alignment"):
+    for name in ("workspace_bytes", "workspace_alignment"):
         assert report[name] is None
-    assert report["builders"] == 0
+    assert (report["builders"], report["workspace_rows"]) == (0, [])
