@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
+SITE = sysconfig.get_paths()["purelib"]
+"""Where packages are installed. setuptools, once imported, shows copies of its own beside them."""
+
 LOCKS = (ROOT / "requirements" / "cpu.lock", ROOT / "requirements" / "dev.lock")
 
 CUDA_BUILDS = {"torchvision", "torchaudio", "torchcodec"}
@@ -22,7 +26,7 @@ def locked(lock: Path) -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    return {canonicalize_name(d.metadata["Name"]): d.version for d in importlib.metadata.distributions()}
+    return {canonicalize_name(d.metadata["Name"]): d.version for d in importlib.metadata.distributions(path=[SITE])}
 
 
 def unmet(
