@@ -1,5 +1,70 @@
 """Requests and the load under which they arrive."""
 
+from orchestrator.workloads.arrivals import (
+    AllAtOnce,
+    ArrivalKind,
+    Arrivals,
+    ClosedLoop,
+    ConstantRate,
+    GammaArrivals,
+    PoissonArrivals,
+    RampArrivals,
+    Schedule,
+    TraceTime,
+)
+from orchestrator.workloads.kinds import (
+    AnyWorkload,
+    BurstBehindGiant,
+    ChunkedSteps,
+    LongContext,
+    MultiTurn,
+    RandomTokens,
+    SharedPrefix,
+    ShareGPT,
+    Trace,
+    WorkloadKind,
+)
+from orchestrator.workloads.lengths import (
+    FixedLength,
+    Length,
+    LengthKind,
+    LognormalLength,
+    UniformLength,
+    ZipfLength,
+)
 from orchestrator.workloads.prompts import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads.requests import Request
 
-__all__ = ["Load", "Prompt", "Workload", "make_prompts"]
+__all__ = [
+    "AllAtOnce",
+    "AnyWorkload",
+    "ArrivalKind",
+    "Arrivals",
+    "BurstBehindGiant",
+    "ChunkedSteps",
+    "ClosedLoop",
+    "ConstantRate",
+    "FixedLength",
+    "GammaArrivals",
+    "Length",
+    "LengthKind",
+    "Load",
+    "LognormalLength",
+    "LongContext",
+    "MultiTurn",
+    "PoissonArrivals",
+    "Prompt",
+    "RampArrivals",
+    "RandomTokens",
+    "Request",
+    "Schedule",
+    "ShareGPT",
+    "SharedPrefix",
+    "Trace",
+    "TraceTime",
+    "UniformLength",
+    "Workload",
+    "WorkloadKind",
+    "ZipfLength",
+    "make_prompts",
+]

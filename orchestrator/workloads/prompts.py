@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_FIRST_ORDINARY_TOKEN = 10
-"""Token ids below this are left out: they are the special tokens of most tokenizers."""
+from orchestrator.workloads.tokens import FIRST_ORDINARY_TOKEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +41,9 @@ def make_prompts(workload: Workload, *, seed: Sequence[int], vocab_size: int) ->
         seed: Numbers that name the block; other numbers give other prompts, so that no cache can have seen them.
         vocab_size: Token ids are drawn evenly from 10 to ``vocab_size - 1``.
     """
-    if vocab_size <= _FIRST_ORDINARY_TOKEN:
-        raise ValueError(f"vocab_size must be above {_FIRST_ORDINARY_TOKEN}, got {vocab_size}")
+    if vocab_size <= FIRST_ORDINARY_TOKEN:
+        raise ValueError(f"vocab_size must be above {FIRST_ORDINARY_TOKEN}, got {vocab_size}")
     rng = np.random.default_rng(list(seed))
     shape = (workload.prompts, workload.input_len)
-    tokens = rng.integers(_FIRST_ORDINARY_TOKEN, vocab_size, size=shape).tolist()
+    tokens = rng.integers(FIRST_ORDINARY_TOKEN, vocab_size, size=shape).tolist()
     return [Prompt(token_ids=ids, output_len=workload.output_len) for ids in tokens]
