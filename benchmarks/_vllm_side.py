@@ -90,6 +90,10 @@ def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> fl
     return wall_s
 
 
+def _only(sizes: Sequence[int]) -> int:
+    return sizes[0] if len(sizes) == 1 else 0
+
+
 def _wait_for_reaper(lease: Path) -> None:
     deadline = time.monotonic() + REAP_TIMEOUT_S
     while lease.exists():
@@ -108,7 +112,8 @@ def _read(results: Path, probe: Path, caps: Sequence[int], wall_s: float) -> Vll
     return VllmRun(
         wall_s=wall_s,
         run_s=sorted(run["duration"] for run in runs)[len(runs) // 2],
-        rows={cap: found["workspace_rows"] for cap, found in zip(caps, reports, strict=True)},
+        # Sizes of all builders and tensors of a worker: one when they agree, and 0 (which no cap gives) when they do not.
+        rows={cap: _only(found["workspace_rows"]) for cap, found in zip(caps, reports, strict=True)},
         chunks={cap: found["context_chunks"] for cap, found in zip(caps, reports, strict=True)},
         input_tokens={cap: run["total_input_tokens"] for cap, run in zip(caps, runs, strict=True)},
     )
