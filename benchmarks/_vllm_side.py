@@ -112,7 +112,8 @@ def _read(results: Path, probe: Path, caps: Sequence[int], wall_s: float) -> Vll
     return VllmRun(
         wall_s=wall_s,
         run_s=sorted(run["duration"] for run in runs)[len(runs) // 2],
-        # Sizes of all builders and tensors of a worker: one when they agree, and 0 (which no cap gives) when they do not.
+        # Sizes of all builders and tensors of a worker: one when they agree, and 0 (which no cap gives) when they do
+        # not.
         rows={cap: _only(found["workspace_rows"]) for cap, found in zip(caps, reports, strict=True)},
         chunks={cap: found["context_chunks"] for cap, found in zip(caps, reports, strict=True)},
         input_tokens={cap: run["total_input_tokens"] for cap, run in zip(caps, runs, strict=True)},
