@@ -34,7 +34,8 @@ environment that ``/proc`` shows: the reaper knows a server's processes by it.""
 @dataclass(frozen=True, kw_only=True)
 class VllmRun:
     """``run_s`` is the median length of a measured run. ``rows`` and ``chunks``: workspace in force and context
-    chunks planned, by cap, as each server reported them. ``input_tokens``: total over a run's requests, by cap."""
+    chunks planned in one run, by cap, as each server reported them. ``input_tokens``: of one run, by cap. Where the
+    runs of a cap do not agree, the value is 0."""
 
     wall_s: float
     run_s: float
@@ -43,8 +44,8 @@ class VllmRun:
     input_tokens: dict[int, int]
 
 
-def run_vllm(spec: SweepSpec, caps: Sequence[int], folder: Path) -> VllmRun:
-    """Run the sweep in ``folder``, one server a cap. Raises ChunksmithError if it fails."""
+def run_vllm(spec: SweepSpec, caps: Sequence[int], repetitions: int, folder: Path) -> VllmRun:
+    """Run the sweep in ``folder``: one server a cap, ``repetitions`` runs each. Raises ChunksmithError if it fails."""
     log, probe, parameters = folder / "output.log", folder / "in_force.jsonl", folder / "serve_params.json"
     base, port = spec.engine_config(), _free_port()
     words, env = serve_command(base, {})
@@ -53,11 +54,18 @@ def run_vllm(spec: SweepSpec, caps: Sequence[int], folder: Path) -> VllmRun:
     bench = [_vllm(), "bench", "serve", "--model", base.model, "--port", str(port), *_workload(spec)]
     after = [sys.executable, str(Path(__file__).with_name("_probe.py")), f"http://127.0.0.1:{port}", str(probe)]
     command = [_vllm(), "bench", "sweep", "serve", "--serve-cmd", shlex.join(serve), "--bench-cmd", shlex.join(bench)]
-    command += ["--after-bench-cmd", shlex.join(after), "--serve-params", str(parameters), "--num-runs", "1"]
+    command += [
+        "--after-bench-cmd",
+        shlex.join(after),
+        "--serve-params",
+        str(parameters),
+        "--num-runs",
+        str(repetitions),
+    ]
     command += ["--show-stdout", "--output-dir", str(folder), "--experiment-name", "sweep"]
     environment = {**os.environ, **QUIET_ENV, **env, **ALSO_ENV, **_named_distribution(folder)}
     wall_s = _timed(command, environment, log)
-    return _read(folder / "sweep", probe, caps, wall_s)
+    return _read(folder / "sweep", probe, caps, repetitions, wall_s)
 
 
 def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> float:
@@ -90,8 +98,9 @@ def _timed(command: Sequence[str], environment: dict[str, str], log: Path) -> fl
     return wall_s
 
 
-def _only(sizes: Sequence[int]) -> int:
-    return sizes[0] if len(sizes) == 1 else 0
+def _only(values: Sequence[int]) -> int:
+    """The one value that all have, or 0, which no cap gives."""
+    return values[0] if len(set(values)) == 1 else 0
 
 
 def _wait_for_reaper(lease: Path) -> None:
@@ -102,22 +111,46 @@ def _wait_for_reaper(lease: Path) -> None:
         time.sleep(0.05)
 
 
-def _read(results: Path, probe: Path, caps: Sequence[int], wall_s: float) -> VllmRun:
-    reports = [json.loads(line) for line in probe.read_text().splitlines()]
-    runs = [json.loads((results / f"SERVE--{_name(cap)}" / "run=0.json").read_text()) for cap in caps]
+def _read(results: Path, probe: Path, caps: Sequence[int], repetitions: int, wall_s: float) -> VllmRun:
+    reports = _grouped([json.loads(line) for line in probe.read_text().splitlines()], repetitions, probe)
     if len(reports) != len(caps):
-        raise ChunksmithError(f"{probe}: {len(reports)} reports from servers, not {len(caps)}")
-    if failed := [run["failed"] for run in runs if run["failed"] or not run["completed"]]:
-        raise ChunksmithError(f"{results}: {len(failed)} of {len(runs)} runs have failed requests")
+        raise ChunksmithError(f"{probe}: reports of {len(reports)} servers, not {len(caps)}")
+    runs = [_runs_of(results / f"SERVE--{_name(cap)}", repetitions) for cap in caps]
+    flat = [run for of_cap in runs for run in of_cap]
+    if failed := [run["failed"] for run in flat if run["failed"] or not run["completed"]]:
+        raise ChunksmithError(f"{results}: {len(failed)} of {len(flat)} runs have failed requests")
     return VllmRun(
         wall_s=wall_s,
-        run_s=sorted(run["duration"] for run in runs)[len(runs) // 2],
-        # Sizes of all builders and tensors of a worker: one when they agree, and 0 (which no cap gives) when they do
-        # not.
-        rows={cap: _only(found["workspace_rows"]) for cap, found in zip(caps, reports, strict=True)},
-        chunks={cap: found["context_chunks"] for cap, found in zip(caps, reports, strict=True)},
-        input_tokens={cap: run["total_input_tokens"] for cap, run in zip(caps, runs, strict=True)},
+        run_s=sorted(run["duration"] for run in flat)[len(flat) // 2],
+        # Sizes of all builders and tensors of a worker, after each run.
+        rows={
+            cap: _only([size for report in found for size in report["workspace_rows"]])
+            for cap, found in zip(caps, reports, strict=True)
+        },
+        chunks={
+            cap: _only(_differences([report["context_chunks"] for report in found]))
+            for cap, found in zip(caps, reports, strict=True)
+        },
+        input_tokens={
+            cap: _only([run["total_input_tokens"] for run in of]) for cap, of in zip(caps, runs, strict=True)
+        },
     )
+
+
+def _grouped(reports: list[dict[str, Any]], repetitions: int, probe: Path) -> list[list[dict[str, Any]]]:
+    """The reports of each server, in the order of the servers."""
+    if len(reports) % repetitions:
+        raise ChunksmithError(f"{probe}: {len(reports)} reports, not {repetitions} of each server")
+    return [reports[first : first + repetitions] for first in range(0, len(reports), repetitions)]
+
+
+def _runs_of(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"run={index}.json").read_text()) for index in range(repetitions)]
+
+
+def _differences(totals: Sequence[int]) -> list[int]:
+    """What each run added to a count that only grows, from 0."""
+    return [total - before for before, total in zip((0, *totals), totals, strict=False)]
 
 
 def _override(spec: SweepSpec, cap: int) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """Wall time of a sweep over workspace caps: ``chunksmith sweep`` against ``vllm bench sweep serve``.
 
 Both sides run as the commands that a user types, on the same tiny MLA model, with the same engine arguments and
-environment, the same caps (``CAPS``, spread evenly for fewer points) and the same workload: one request of
-``INPUT_LEN`` prompt tokens and one output token, with no warm-up requests and one repetition. They alternate
+environment, the same caps (``CAPS``, spread evenly for fewer points) and the same workload: ``RUNS`` runs a point, each
+one request of ``INPUT_LEN`` prompt tokens and one output token, with no warm-up requests. They alternate
 (chunksmith 2, vllm 2, chunksmith 4, ...), and each is timed from outside, from the start of its process to its end.
 
 What is not equal:
 
-- Chunksmith compares: each of its points is a pair of blocks, the cap and vLLM's own default. It serves two requests a
-  point where ``vllm bench sweep`` serves one. It also keeps one engine and retunes it, which is the point.
+- Chunksmith compares: the two runs of its points are a pair, the cap and vLLM's own default; ``vllm bench sweep``
+  serves both with the cap. Chunksmith also keeps one engine and retunes it, which is the point.
 - Chunksmith serves one warm-up request an engine, which nobody counts.
-- ``vllm bench sweep`` runs every point once here; its own default is three times.
+- ``vllm bench sweep`` runs every point ``RUNS`` times here, so that both sides serve the same number of requests. Its
+  own default is three times. ``--vllm-runs 1`` asks it for half of Chunksmith's requests.
 - In place of its three requests to reset caches after a run, it calls ``_probe.py``, which reads from the server what
   was in force. That takes about a tenth of a second a point.
 
@@ -54,6 +55,9 @@ CAPS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384,
 """Rows. vLLM's own cap, 65,536, is the baseline of every pair, so that it is no point of the grid."""
 
 INPUT_LEN = 5120
+RUNS = 2
+"""Runs a point on each side: a pair, on Chunksmith's."""
+
 BLOCK_SIZE = 16
 """Tokens of a KV block in vLLM's MLA backend for CPUs."""
 
@@ -72,9 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.keep or Path(name)
         for count in points:
             load[count] = os.getloadavg()[0]
-            measured[count] = _compare(count, options.input_len, folder, console)
+            measured[count] = _compare(count, options.input_len, options.vllm_runs, folder, console)
     figures = {
         "input_len": options.input_len,
+        "vllm_runs": options.vllm_runs,
         "cores": os.cpu_count(),
         "points": [
             {**_figures(*pair), "points": count, "load_before": load[count]} for count, pair in measured.items()
@@ -114,7 +119,9 @@ def require_in_force(
             raise ChunksmithError(f"cap {cap}: vllm was sent {vllm.input_tokens[cap]} tokens, not {input_tokens}")
 
 
-def _compare(count: int, input_len: int, folder: Path, console: Console) -> tuple[ChunksmithRun, VllmRun]:
+def _compare(
+    count: int, input_len: int, vllm_runs: int, folder: Path, console: Console
+) -> tuple[ChunksmithRun, VllmRun]:
     caps = spread(count)
     spec = SweepSpec.model_validate(grid_spec(caps, input_len))
     places = [folder / f"{side}-{count}" for side in ("chunksmith", "vllm")]
@@ -122,7 +129,7 @@ def _compare(count: int, input_len: int, folder: Path, console: Console) -> tupl
         place.mkdir(parents=True)
     ours = run_chunksmith(caps, input_len, places[0])
     console.print(f"chunksmith sweep, {count} points: {ours.split.wall_s:.1f} s")
-    theirs = run_vllm(spec, caps, places[1])
+    theirs = run_vllm(spec, caps, vllm_runs, places[1])
     console.print(f"vllm bench sweep serve, {count} points: {theirs.wall_s:.1f} s")
     args = spec.engine.args
     rows = {
@@ -192,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--points", type=_counts, default=[2, 4, 8, 16], help="grid sizes, for instance 2,4,8,16")
     parser.add_argument("--quick", action="store_true", help="2 points only")
     parser.add_argument("--input-len", type=int, default=INPUT_LEN, help="prompt tokens of the request")
+    parser.add_argument("--vllm-runs", type=int, default=RUNS, help="runs a point of vllm bench sweep")
     parser.add_argument("--keep", type=Path, help="folder for specs, records and logs; they are thrown away if omitted")
     return parser
 
