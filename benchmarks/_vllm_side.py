@@ -24,6 +24,7 @@ from orchestrator.errors import ChunksmithError
 from orchestrator.search import serve_command
 from orchestrator.sweep import SweepSpec
 from orchestrator.vllm_plugin import WORKER_EXTENSION
+from orchestrator.workloads import RandomTokens
 
 REAP_TIMEOUT_S = 60.0
 ALSO_ENV = {"HF_HUB_OFFLINE": "1", "SPT_NOENV": "1"}
@@ -164,8 +165,10 @@ def _name(cap: int) -> str:
 
 def _workload(spec: SweepSpec) -> list[str]:
     workload = spec.block_workload()
+    assert isinstance(workload, RandomTokens)
+    lengths = [str(length.longest) for length in (workload.input_len, workload.output_len)]
     words = ["--dataset-name", "random", "--num-prompts", str(workload.prompts), "--ignore-eos"]
-    words += ["--random-input-len", str(workload.input_len), "--random-output-len", str(workload.output_len)]
+    words += ["--random-input-len", lengths[0], "--random-output-len", lengths[1]]
     return [*words, "--seed", str(spec.seed), "--temperature", "0"]
 
 

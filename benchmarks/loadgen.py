@@ -39,7 +39,8 @@ from rich.table import Table
 from benchmarks._load_clients import ClientRun, OfferedLoad, make_guidellm, run_guidellm, run_vllm_bench
 from benchmarks._report import Bound, report
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement.loadgen import DispatchSlip, Target, run_load
+from orchestrator.measurement import DispatchSlip
+from orchestrator.measurement.loadgen import Target, run_load
 from orchestrator.measurement.testing import MODEL, MockServer, MockSettings, Truth
 from orchestrator.models import tiny_model
 from orchestrator.workloads import ArrivalKind, ConstantRate, FixedLength, PoissonArrivals, RandomTokens

@@ -2,6 +2,6 @@
 
 from orchestrator.analysis.accuracy import AccuracyCheck, check_accuracy
 from orchestrator.analysis.answer import Answer, Finalist
-from orchestrator.analysis.best import best
+from orchestrator.analysis.best import DECISION_LEVEL, best
 
-__all__ = ["AccuracyCheck", "Answer", "Finalist", "best", "check_accuracy"]
+__all__ = ["DECISION_LEVEL", "AccuracyCheck", "Answer", "Finalist", "best", "check_accuracy"]

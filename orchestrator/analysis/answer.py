@@ -12,6 +12,8 @@ from rich.console import Console
 
 from orchestrator.analysis import render
 from orchestrator.analysis.accuracy import AccuracyCheck
+from orchestrator.analysis.drift import RunDrift
+from orchestrator.records import SoakState
 
 Decision = Literal["winner", "no clear winner"]
 
@@ -28,6 +30,9 @@ class Finalist:
         pairs: Pairs behind the ratio.
         accuracy: Outcome of the accuracy guard.
         obstacle: Why the point cannot be recommended; ``None`` if it can.
+        probability_best: Probability of being the best of the finalists; ``None`` with fewer than 3 pairs.
+        expected_loss: How much worse than the best of them it is on average, as a share; ``None`` likewise.
+        soak: How its latest soak ended.
     """
 
     trial: int
@@ -38,6 +43,9 @@ class Finalist:
     pairs: int
     accuracy: AccuracyCheck
     obstacle: str | None
+    probability_best: float | None = None
+    expected_loss: float | None = None
+    soak: SoakState = "not run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +69,13 @@ class Answer:
         memory: ``workspace_rows``, ``workspace_bytes``, ``workspace_alignment`` (rows), ``builders``, ``kv_blocks`` in
             force, and under ``baseline`` the ``workspace_rows`` and ``workspace_bytes`` of the baseline.
         accuracy: Outcome of the accuracy guard.
+        soak: How the latest soak of the point ended.
         serve_args: Arguments after ``vllm serve`` that reproduce the point.
         env: Environment variables that reproduce the point.
         finalists: The points that the search chose, best confirmed ratio first.
         baseline: Values that the spec names for the baseline; empty if the baseline is vLLM's default.
         counts: ``trials`` by outcome and ``failures`` by class.
+        drift: How the baseline moved during the run; ``None`` with too few blocks to tell.
     """
 
     decision: Decision
@@ -83,9 +93,11 @@ class Answer:
     point: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
     accuracy: AccuracyCheck | None = None
+    soak: SoakState = "not run"
     serve_args: list[str] | None = None
     env: dict[str, str] | None = None
     finalists: tuple[Finalist, ...] = ()
+    drift: RunDrift | None = None
     baseline: dict[str, Any]
     counts: dict[str, dict[str, int]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ import pyarrow.compute as pc
 
 from orchestrator.analysis.accuracy import check_accuracy
 from orchestrator.analysis.answer import Answer, Finalist
+from orchestrator.analysis.drift import run_drift
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement.stats import RatioInterval, paired_ratio
-from orchestrator.records import RunFolder, parse_object, read_arrow
+from orchestrator.measurement.stats import RatioInterval, paired_ratio, select
+from orchestrator.records import RunFolder, SoakRecord, parse_object, read_arrow, soak_path
 
 FAMILY_LEVEL = 0.95
-"""Confidence that the intervals of all confirmed points hold at once."""
+"""Confidence that the intervals that are shown hold at once for all confirmed points."""
+
+DECISION_LEVEL = 0.98
+"""The same for the intervals by which a winner is named: where no point is better, one is named in 1 % at most."""
 
 _MEMORY = ("workspace_rows", "workspace_bytes", "workspace_alignment", "builders", "kv_blocks")
 
@@ -34,9 +39,12 @@ def best(run_path: Path | str) -> Answer:
     than it is. Each of the ``k`` finalists gets an interval at level ``1 - 0.05 / k`` (Bonferroni's inequality),
     so that all intervals hold at once with 95 % and picking the best afterwards costs no confidence. ``k`` counts the
     points that the search chose, not those whose confirmation gave figures: what fails must not narrow the others.
+    A winner is named by wider intervals, of level ``1 - 0.02 / k``: half of what they miss lies on the better side, so
+    that of 100 studies without a better point at most one names a winner.
 
     A point wins if its trial is complete, it is not the baseline itself, no request failed in its confirmation, its
-    interval excludes 1 on the better side, it passes the accuracy guard, and no such point has a better ratio.
+    interval excludes 1 on the better side, it passes the accuracy guard, its latest soak (if it had one) passed, and no
+    such point has a better ratio.
     Otherwise the decision is ``no clear winner``.
 
     Args:
@@ -45,7 +53,7 @@ def best(run_path: Path | str) -> Answer:
 
     Raises:
         UserError: Not a run folder, or its ``spec.yaml`` lacks or misstates a key that is needed.
-        ChunksmithError: The records contradict each other.
+        ChunksmithError: The records contradict each other, or the record of a soak cannot be read.
     """
     run = RunFolder.open(run_path)
     spec = RunSpec.read(run.spec)
@@ -78,6 +86,7 @@ def best(run_path: Path | str) -> Answer:
     )
     if not finalists:
         return answer(decision="no clear winner", reason=_why_none_confirmed(counts["trials"]))
+    finalists = _with_probabilities(finalists, blocks, spec)
     winner = next((finalist for finalist in finalists if finalist.obstacle is None), None)
     shown = winner or finalists[0]
     if winner:
@@ -101,9 +110,11 @@ def best(run_path: Path | str) -> Answer:
         point=shown.point,
         memory=_memory(row, blocks[shown.trial]),
         accuracy=shown.accuracy,
+        soak=shown.soak,
         serve_args=list(row["serve_args"]),
         env={name: str(value) for name, value in _object(run, row, "env").items()},
         finalists=tuple(finalists),
+        drift=run_drift(run, spec.metric),
     )
 
 
@@ -134,6 +145,27 @@ def _chosen(run: RunFolder, trials: Mapping[int, Row], spec: RunSpec) -> list[in
     return chosen[: spec.confirm_points]
 
 
+def _with_probabilities(
+    finalists: Sequence[Finalist], blocks: Mapping[int, Sequence[Row]], spec: RunSpec
+) -> list[Finalist]:
+    """The finalists with the probability of being the best of them, from their fresh pairs."""
+    ratios = {
+        one.trial: paired_ratio(*zip(*pairs, strict=True))
+        for one in finalists
+        if len(pairs := _complete_pairs(blocks.get(one.trial, []), spec.metric)) > 2
+    }
+    if not ratios:
+        return list(finalists)
+    chosen = select(list(ratios.values()), "minimize" if spec.minimize else "maximize")
+    figures = dict(zip(ratios, zip(chosen.probability_best, chosen.expected_loss, strict=True), strict=True))
+    return [
+        replace(one, probability_best=figures[one.trial][0], expected_loss=figures[one.trial][1])
+        if one.trial in figures
+        else one
+        for one in finalists
+    ]
+
+
 def _by_trial(table: pa.Table) -> defaultdict[int, list[Row]]:
     rows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in table.to_pylist():
@@ -146,8 +178,11 @@ def _finalist(
 ) -> Finalist:
     point = _object(run, trial, "point")
     accuracy = check_accuracy(requests, spec.tolerance)
+    soak = SoakRecord.read(run.path, trial["trial"])
     pairs, faults = _pairs(run, trial["trial"], blocks, spec.metric)
     interval = paired_ratio(*zip(*pairs, strict=True), level=level) if pairs else None
+    strict_level = 1 - (1 - level) * (1 - DECISION_LEVEL) / (1 - FAMILY_LEVEL)
+    decisive = paired_ratio(*zip(*pairs, strict=True), level=strict_level) if pairs else None
     measured = {
         role: [_object(run, block, "point") for block in blocks if block["role"] == role]
         for role in ("baseline", "candidate")
@@ -161,12 +196,20 @@ def _finalist(
         obstacle = "not confirmed"
     elif faults:
         obstacle = faults[0]
-    elif interval is None:
+    elif interval is None or decisive is None:
         obstacle = "no pair of blocks is complete"
     elif not _excludes_one(interval, spec):
         obstacle = f"its interval, {interval.low:.3f} to {interval.high:.3f}, {_where_one_lies(interval)}"
+    elif not _excludes_one(decisive, spec):
+        obstacle = (
+            f"the interval by which a winner is named ({strict_level:.1%}), {decisive.low:.3f} to {decisive.high:.3f}, "
+            f"{_where_one_lies(decisive)}"
+        )
     elif not accuracy.passed:
         obstacle = f"accuracy guard failed: {accuracy.reason}"
+    elif soak is not None and not soak.passed:
+        where = soak_path(run.path, soak.trial).relative_to(run.path)
+        obstacle = f"soak failed at {soak.batch!r} ({soak.failure}: {soak.detail}); reproducer: {where} of the run"
     else:
         obstacle = None
     return Finalist(
@@ -178,6 +221,7 @@ def _finalist(
         pairs=len(pairs),
         accuracy=accuracy,
         obstacle=obstacle,
+        soak="not run" if soak is None else "passed" if soak.passed else "failed",
     )
 
 
@@ -207,6 +251,15 @@ def _pairs(
         else:
             faults.append(f"pair {pair} has no usable {metric}: candidate {values[0]}, baseline {values[1]}")
     return pairs, faults
+
+
+def _complete_pairs(blocks: Sequence[Row], metric: str) -> list[tuple[float, float]]:
+    """(candidate, baseline) of the pairs that have both."""
+    sides: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for block in blocks:
+        if block[metric] is not None and math.isfinite(block[metric]) and block[metric] > 0:
+            sides[block["pair"]][block["role"]] = block[metric]
+    return [(side["candidate"], side["baseline"]) for _, side in sorted(sides.items()) if len(side) == 2]
 
 
 def _excludes_one(interval: RatioInterval, spec: RunSpec) -> bool:

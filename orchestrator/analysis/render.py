@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.records import SoakState
+
 if TYPE_CHECKING:
     from orchestrator.analysis.answer import Answer, Finalist
 
@@ -18,6 +20,12 @@ _TAKES = {
     "tpot": "an output token takes",
     "itl": "the wait between two tokens takes",
     "e2el": "a request takes",
+}
+
+_SOAKS: Mapping[SoakState, str] = {
+    "passed": "Soak: passed its normal load and the worst batches that the scheduler can form",
+    "failed": "Soak: failed",
+    "not run": "Soak: not run; `chunksmith soak` does it",
 }
 
 
@@ -36,6 +44,7 @@ def render(answer: Answer, console: Console) -> None:
     if answer.accuracy is not None and answer.accuracy.exact_match is not None:
         console.print(Text(f"{_accuracy_sentence(answer)}."))
     if answer.decision == "winner":
+        console.print(Text(f"{_SOAKS[answer.soak]}."))
         console.print(Text(f"{_memory_sentence(answer)}."))
         where = (
             " where Chunksmith is installed, for its plugin"
@@ -54,6 +63,8 @@ def render(answer: Answer, console: Console) -> None:
         for finalist in answer.finalists:
             for line in _finalist_lines(finalist, answer):
                 console.print(Text(line), soft_wrap=True)
+    if answer.drift is not None and answer.drift.is_large:
+        console.print(Text(f"{_drift_sentence(answer)}."))
     console.print(Text(f"Trials: {_counts(answer.counts)}."))
 
 
@@ -104,6 +115,15 @@ def _accuracy_sentence(answer: Answer) -> str:
     return text if check.passed else f"{text}; guard failed: {check.reason}"
 
 
+def _drift_sentence(answer: Answer) -> str:
+    drift = answer.drift
+    assert drift is not None
+    return (
+        f"The baseline drifted: over {drift.blocks} blocks its {answer.metric} went to {format_ratio(drift.change)} of "
+        f"what it was ({format_ratio(drift.low)} to {format_ratio(drift.high)}); ratios of pairs are not affected"
+    )
+
+
 def _memory_sentence(answer: Answer) -> str:
     memory = answer.memory or {}
     sizes, of_default = (
@@ -131,6 +151,8 @@ def _finalist_lines(finalist: Finalist, answer: Answer) -> list[str]:
     match = "not compared" if exact is None else f"{exact * 100:.3g} % of outputs equal"
     won = answer.decision == "winner" and finalist.trial == answer.trial
     verdict = "winner" if won else finalist.obstacle or f"better than the {_short_baseline(answer)}"
+    if finalist.probability_best is not None and len(answer.finalists) > 1:
+        match += f", best of these with {finalist.probability_best:.0%}"
     return [f"  {ratio}, {match}: {verdict}", f"    trial {finalist.trial}: {_point(finalist.point)}"]
 
 

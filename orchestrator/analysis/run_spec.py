@@ -15,8 +15,12 @@ from orchestrator.errors import UserError, unknown_name
 from orchestrator.records import BLOCKS
 from orchestrator.records.schemas import DIRECTIONS
 
-# A metric may be missing from a block; the other floating-point columns describe the block itself.
-METRICS = tuple(field.name for field in BLOCKS if field.nullable and pa.types.is_floating(field.type))
+# A metric may be missing from a block; the other floating-point columns describe the block or its load generator.
+METRICS = tuple(
+    field.name
+    for field in BLOCKS
+    if field.nullable and pa.types.is_floating(field.type) and not field.name.startswith("slip_")
+)
 """Columns of the blocks table that can be an objective."""
 
 

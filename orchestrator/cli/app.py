@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from orchestrator import __version__
+from orchestrator.cli.bench import bench
 from orchestrator.cli.best import best
 from orchestrator.cli.chunks import chunks
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
 from orchestrator.cli.models import model
 from orchestrator.cli.size import size
+from orchestrator.cli.soak import soak
 from orchestrator.cli.sweep import sweep
 from orchestrator.errors import ChunksmithError
 
@@ -54,6 +56,8 @@ app.command()(size)
 app.command()(chunks)
 app.command()(explain)
 app.command()(sweep)
+app.command()(soak)
+app.command()(bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

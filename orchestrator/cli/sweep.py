@@ -74,7 +74,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from orchestrator.cluster import RayEngine, ray_session, require_resources
+    from orchestrator.cluster import RayEngine, engines_that_fit, ray_session
     from orchestrator.sweep import Progress, Sweep
 
     console = Console(highlight=False)
@@ -91,10 +91,12 @@ def _run(
         progress.engine_state("starting Ray" if address is None else f"joining Ray at {address}")
         # Inside, because `ray.init` sets a handler of its own, which ends the process.
         with ray_session(address, auth_mode=auth_mode, dashboard_port=dashboard_port), _stop_on_sigterm():
-            # With an engine-scope knob the baseline's engine stays warm beside the candidate's.
-            engines = 2 if len(spec.search_space().groups()) > 1 else 1
-            require_resources(engines, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
-            Sweep(spec, folder, make_engine, progress).run()
+            # With an engine-scope knob the baseline's engine stays warm beside the candidate's, if both fit.
+            wanted = 2 if len(spec.search_space().groups()) > 1 else 1
+            engines = engines_that_fit(wanted, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+            if engines < wanted:
+                progress.say("the cluster has room for one engine: pairs across two are measured in alternated starts")
+            Sweep(spec, folder, make_engine, progress, engines=engines).run()
 
 
 def _open(

@@ -1,6 +1,6 @@
 """Ray: the cluster, the actors that hold engines, and the reaper that cleans up behind them."""
 
 from orchestrator.cluster.actor import RayEngine
-from orchestrator.cluster.session import AuthMode, cluster_resources, ray_session, require_resources
+from orchestrator.cluster.session import AuthMode, cluster_resources, engines_that_fit, ray_session
 
-__all__ = ["AuthMode", "RayEngine", "cluster_resources", "ray_session", "require_resources"]
+__all__ = ["AuthMode", "RayEngine", "cluster_resources", "engines_that_fit", "ray_session"]

@@ -17,9 +17,9 @@ from typing import Any
 
 from orchestrator.cluster.custody import Custody
 from orchestrator.cluster.session import cluster_resources
-from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue
+from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
 from orchestrator.records import collect
-from orchestrator.workloads import Load, Prompt
+from orchestrator.workloads import Request, Schedule
 
 PLACE_TIMEOUT_S = 60.0
 """How long the actor itself may take to come up, before the engine is started in it."""
@@ -50,8 +50,8 @@ class EngineActor:
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return self._engine.retune(live_values)
 
-    def run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
-        return self._engine.run(prompts, load, top2=top2)
+    def run(self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None) -> BlockResult:
+        return self._engine.run(requests, schedule, top2=top2, stop=stop)
 
     def stop(self) -> None:
         try:
@@ -118,9 +118,11 @@ class RayEngine:
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return float(self._get(self._actor.retune.remote(dict(live_values)), 60.0, "retune"))
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
         result: BlockResult = self._get(
-            self._actor.run.remote(list(prompts), load, top2), self._block_timeout_s, "block"
+            self._actor.run.remote(list(requests), schedule, top2, stop), self._block_timeout_s, "block"
         )
         return result
 

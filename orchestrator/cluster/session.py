@@ -75,20 +75,21 @@ def ray_session(
         ray.shutdown()
 
 
-def require_resources(engines: int, *, cpus: float, gpus: float) -> None:
-    """Check that so many engines can run at a time on the cluster that Ray is connected to.
+def engines_that_fit(most: int, *, cpus: float, gpus: float) -> int:
+    """How many engines, 1 to ``most``, can run at a time on the cluster that Ray is connected to.
 
     Raises:
-        UserError: They cannot; Ray itself would wait for ever, in the hope of a new node.
+        UserError: Not one can; Ray itself would wait for ever, in the hope of a new node.
     """
     has = cluster_resources()
     for name, key, asked in (("CPU", "cpus", cpus), ("GPU", "gpus", gpus)):
-        if engines * asked > has[name]:
-            why = "" if engines == 1 else ": an engine-scope knob keeps the baseline's engine beside the candidate's"
+        if asked > has[name]:
             raise UserError(
-                f"resources.{key}: {engines} engines with {asked:g} {name}s each exceed the {has[name]:g} of the "
-                f"cluster{why}"
+                f"resources.{key}: an engine with {asked:g} {name}s exceeds the {has[name]:g} of the cluster"
             )
+        if asked > 0:
+            most = min(most, int(has[name] // asked))
+    return most
 
 
 def cluster_resources() -> dict[str, float]:

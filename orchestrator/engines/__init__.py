@@ -10,6 +10,7 @@ from orchestrator.engines.contract import (
     InForce,
     KnobValue,
     RequestTimeline,
+    StopRule,
 )
 from orchestrator.engines.live import LIVE_KNOBS
 
@@ -24,4 +25,5 @@ __all__ = [
     "InForce",
     "KnobValue",
     "RequestTimeline",
+    "StopRule",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from orchestrator.errors import ChunksmithError
 from orchestrator.planning import dense_workspace_rows, rule_for_vllm, sparse_workspace_rows
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import Load, Prompt
+from orchestrator.workloads import Request, Schedule
 
 KnobValue = bool | int | float | str | None
 """One value of a knob; None means vLLM's own default."""
@@ -145,28 +145,53 @@ class RequestTimeline:
 @dataclass(frozen=True, kw_only=True)
 class BlockResult:
     """One short measurement: raw timelines, what was in force, and what the engine counted. No metric is computed
-    here."""
+    here.
+
+    Attributes:
+        stopped: Why the block was ended before its last request, by the rule that was given; None if it was not.
+    """
 
     started_at: datetime
     duration_s: float
     requests: Sequence[RequestTimeline]
     in_force: InForce
     counters: Counters
+    stopped: str | None = None
+
+
+class StopRule(Protocol):
+    """Decides while a block runs whether to end it. It has to be picklable: it is carried to the engine's process."""
+
+    def __call__(
+        self, send_s: Sequence[float], first_token_s: Sequence[float], end_s: Sequence[float], now_s: float
+    ) -> str | None:
+        """Why to end the block; None to go on. One entry for each request that was sent, NaN for what is to come."""
 
 
 class EngineError(ChunksmithError):
-    """An engine failed. ``label`` is its failure class; ``lost`` says that a fresh engine may well do better."""
+    """An engine failed.
+
+    Attributes:
+        label: Its failure class.
+        lost: A fresh engine may well do better.
+        partial: Timelines of the block that it ended, where they outlived the engine.
+    """
 
     def __init__(self, label: str, detail: str, *, lost: bool = False, log_path: str | None = None) -> None:
         super().__init__(f"{label}: {detail}" + (f" (engine log: {log_path})" if log_path else ""))
         self.label, self.detail, self.lost, self.log_path = label, detail, lost, log_path
+        self.partial: Sequence[RequestTimeline] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_error, (self.label, self.detail, self.lost, self.log_path)
+        return _rebuild_error, (self.label, self.detail, self.lost, self.log_path, list(self.partial))
 
 
-def _rebuild_error(label: str, detail: str, lost: bool, log_path: str | None) -> EngineError:
-    return EngineError(label, detail, lost=lost, log_path=log_path)
+def _rebuild_error(
+    label: str, detail: str, lost: bool, log_path: str | None, partial: Sequence[RequestTimeline]
+) -> EngineError:
+    error = EngineError(label, detail, lost=lost, log_path=log_path)
+    error.partial = partial
+    return error
 
 
 class Engine(Protocol):
@@ -182,8 +207,13 @@ class Engine(Protocol):
         or a value out of range, EngineError when the engine is gone.
         """
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
-        """Serve the prompts once under the load and return the raw timelines, one for each prompt in their order."""
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        """Serve the requests once, each at its time, and return the raw timelines, one for each in their order.
+
+        A prefix cache is emptied first. ``top2`` asks for the gaps between the two best tokens.
+        """
 
     def stop(self) -> None:
         """Stop in good order and free everything. Does nothing when the engine is not running."""

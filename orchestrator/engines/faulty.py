@@ -21,16 +21,21 @@ from orchestrator.engines.contract import (
     InForce,
     KnobValue,
     RequestTimeline,
+    StopRule,
 )
 from orchestrator.engines.live import check_live_values
-from orchestrator.planning import dense_workspace_rows
-from orchestrator.workloads import Load, Prompt
+from orchestrator.planning import LAYER_TYPES, area_limit, dense_workspace_rows, fcfs_steps, plan_prefill_chunks
+from orchestrator.workloads import Prompt, Request, Schedule
 
 BLOCK_SIZE = 16
 LAYERS = 2
 VOCAB_SIZE = 10_240
 DEFAULT_ARGS = {"max_model_len": 16_384, "max_num_batched_tokens": 2_048, "max_num_seqs": 128}
 """Used where the configuration names no value."""
+
+COMPRESS_RATIO = LAYER_TYPES["c4a"].compress_ratio
+WINDOW = 128
+"""Tokens for each compressed row and of the sliding window, where prefills are planned by area."""
 
 LATENT_BYTES = 576 * 2
 """One workspace row: 512 + 64 numbers of 2 bytes."""
@@ -57,6 +62,9 @@ class Faults:
         forced_args: Engine arguments with other values than those asked for, as vLLM does on some platforms.
         ignored_knobs: Live knobs that ``retune`` accepts and does not apply.
         wrong_tokens_if: Points (the live values last asked for) at which every second greedy token differs.
+        unreserved_rows: The engine plans its prefills by area, as C4A layers of DeepSeek-V4 do, and the area limit of
+            its start exceeds the rows that it reserved and locked by so many: a step with a wider chunk kills it. None
+            plans nothing by area.
     """
 
     start_error: EngineError | None = None
@@ -69,6 +77,7 @@ class Faults:
     forced_args: Mapping[str, Any] = field(default_factory=dict)
     ignored_knobs: Collection[str] = ()
     wrong_tokens_if: Callable[[Mapping[str, KnobValue]], bool] | None = None
+    unreserved_rows: int | None = None
 
 
 class FaultyEngine:
@@ -155,22 +164,35 @@ class FaultyEngine:
         self._force = self._with_workspace(dataclasses.replace(self._start, **changed), cap or self._start_cap)
         return 0.001
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        """Requests are served in their order, each prefill on its own. ``stop`` is asked every made-up second."""
         self._require_running()
         block, self.blocks = self.blocks, self.blocks + 1
         error = self.faults.run_errors.get(block)
         if error is not None:
             self.is_running = not isinstance(error, EngineError)
             raise error
-        requests = self._timelines(block, prompts, load, top2)
-        duration = max((request.token_times_s[-1] for request in requests if request.token_times_s), default=0.001)
+        self._require_reserved(requests, schedule)
+        timelines = self._timelines(block, requests, schedule, top2)
+        duration = max((one.token_times_s[-1] for one in timelines if one.token_times_s), default=0.001)
+        stopped = None
+        for now in range(1, int(duration) + 1) if stop is not None else ():
+            if (stopped := _judge(stop, timelines, now)) is not None:
+                timelines, duration = [_cut(one, now) for one in timelines], float(now)
+                break
         started_at, self._clock = self._clock, self._clock + timedelta(seconds=duration)
         return BlockResult(
             started_at=started_at,
             duration_s=duration,
-            requests=requests,
+            requests=timelines,
             in_force=self._force,
-            counters=self._counters([p for p, r in zip(prompts, requests, strict=True) if r.token_times_s], load),
+            counters=self._counters(
+                [one.prompt for one, timeline in zip(requests, timelines, strict=True) if timeline.token_times_s],
+                schedule,
+            ),
+            stopped=stopped,
         )
 
     def stop(self) -> None:
@@ -183,28 +205,74 @@ class FaultyEngine:
         if not self.is_running:
             raise EngineError("engine-dead", "the engine is gone", lost=True, log_path=f"{self._engine_id}.log")
 
+    def _area_limit(self, chunk_size: int | None) -> int:
+        return area_limit(
+            prefill_chunk_size=_whole(chunk_size),
+            compress_ratio=COMPRESS_RATIO,
+            max_model_len=self._max_model_len,
+            window=WINDOW,
+            max_num_batched_tokens=_whole(self._start.max_num_batched_tokens),
+        )
+
+    def _require_reserved(self, requests: Sequence[Request], schedule: Schedule) -> None:
+        """Plan the prefills of every step, as if all requests that may be in flight together were there at once, and
+        die at the first chunk that was not reserved."""
+        if self.faults.unreserved_rows is None:
+            return
+        reserved = self._area_limit(self._start.prefill_chunk_size) - self.faults.unreserved_rows
+        limit = self._area_limit(self._force.prefill_chunk_size)
+        if self._force.prefill_area_limit is not None:
+            limit = min(limit, self._force.prefill_area_limit)
+        steps = fcfs_steps(
+            [(len(one.prompt.token_ids), one.prompt.output_len) for one in requests],
+            max_num_batched_tokens=_whole(self._force.max_num_batched_tokens),
+            max_num_seqs=min(_whole(self._force.max_num_seqs), schedule.concurrency or len(requests)),
+            long_prefill_token_threshold=_whole(self._force.long_prefill_token_threshold),
+        )
+        for step in steps:
+            # As in vLLM, one token is a decode.
+            prefills = [share for share in step if share.tokens > 1]
+            chunks = plan_prefill_chunks(
+                [share.context + share.tokens for share in prefills],
+                [share.tokens for share in prefills],
+                compress_ratio=COMPRESS_RATIO,
+                window=WINDOW,
+                area_limit=limit,
+            )
+            needed = max((chunk.area for chunk in chunks), default=0)
+            if needed > reserved:
+                self.is_running = False
+                detail = f"{needed} rows, {reserved} reserved"
+                raise EngineError("workspace-locked", detail, log_path=f"{self._engine_id}.log")
+
     def _with_workspace(self, force: InForce, cap: int | None) -> InForce:
         rows = self.faults.rows_in_force or dense_workspace_rows(
             max_model_len=self._max_model_len, max_num_seqs=_whole(force.max_num_seqs), block_size=BLOCK_SIZE, cap=cap
         )
         return dataclasses.replace(force, workspace_rows=rows, workspace_bytes=rows * LATENT_BYTES)
 
-    def _timelines(self, block: int, prompts: Sequence[Prompt], load: Load, top2: bool) -> list[RequestTimeline]:
+    def _timelines(
+        self, block: int, requests: Sequence[Request], schedule: Schedule, top2: bool
+    ) -> list[RequestTimeline]:
         rng = np.random.default_rng([self._seed, block])
         failing = self.faults.failed_requests.get(block, ())
-        in_flight = [0.0] * (load.concurrency or max(1, len(prompts)))
+        due = schedule.times_of(len(requests))
+        in_flight = [0.0] * (schedule.concurrency or max(1, len(requests)))
         served = [0.0] * _whole(self._force.max_num_seqs)
-        timelines = []
-        for index, prompt in enumerate(prompts):
+        timelines: list[RequestTimeline] = []
+        for index, prompt in enumerate(request.prompt for request in requests):
             slowness = float(np.exp(rng.normal(0.0, self._noise)))
-            send = heapq.heappop(in_flight)
+            send = max(due[index], heapq.heappop(in_flight) if schedule.is_closed else 0.0)
+            if (before := requests[index].follows) is not None:
+                send = max(send, (timelines[before].end_s or 0.0) + requests[index].think_s)
             error = self._request_error(index, prompt, failing)
             times: list[float] = []
             if error is None:
                 first = max(send, heapq.heappop(served)) + self._prefill_s(len(prompt.token_ids)) * slowness
                 times = [first + 0.002 * slowness * step for step in range(prompt.output_len)]
                 heapq.heappush(served, times[-1])
-            heapq.heappush(in_flight, times[-1] if times else send)
+            if schedule.is_closed:
+                heapq.heappush(in_flight, times[-1] if times else send)
             timelines.append(
                 RequestTimeline(
                     index=index,
@@ -241,12 +309,12 @@ class FaultyEngine:
             tokens[::2] = [token ^ 1 for token in tokens[::2]]
         return tokens
 
-    def _counters(self, served: Sequence[Prompt], load: Load) -> Counters:
+    def _counters(self, served: Sequence[Prompt], schedule: Schedule) -> Counters:
         """As if every prompt were prefilled alone; the context of each step after its first is what was cached."""
         budget, rows = _whole(self._force.max_num_batched_tokens), _whole(self._force.workspace_rows)
         contexts = [context for prompt in served for context in range(budget, len(prompt.token_ids), budget)]
         used = not self.faults.workspace_unused
-        slots = load.concurrency or len(served)
+        slots = schedule.concurrency or len(served)
         threshold = _whole(self._force.long_prefill_token_threshold)
         # As in vLLM, the threshold leaves a request alone that is the only one.
         is_cut = 0 < threshold < budget and min(slots, len(served)) > 1
@@ -254,10 +322,40 @@ class FaultyEngine:
             long_prefill_cuts=sum(len(prompt.token_ids) > threshold for prompt in served) if is_cut else 0,
             context_chunks=sum(_ceil_div(context, rows) for context in contexts) if used else 0,
             workspace_entries=LAYERS * len(contexts) if used else 0,
+            area_plans=len(served) + len(contexts) if self.faults.unreserved_rows is not None else 0,
             scheduler_steps=len(contexts) + sum(prompt.output_len for prompt in served),
             max_step_tokens=max((min(budget, len(prompt.token_ids)) for prompt in served), default=0),
             max_running_requests=min(len(served), slots, _whole(self._force.max_num_seqs)),
         )
+
+
+def _judge(stop: StopRule | None, timelines: Sequence[RequestTimeline], now: float) -> str | None:
+    """What a rule says at a time, of what is known by then."""
+    sent = [one for one in timelines if one.send_s <= now]
+    if stop is None or not sent:
+        return None
+
+    def known(time_s: float | None) -> float:
+        return time_s if time_s is not None and time_s <= now else float("nan")
+
+    firsts, ends = [known(one.first_token_s) for one in sent], [known(one.end_s) for one in sent]
+    return stop([one.send_s for one in sent], firsts, ends, now)
+
+
+def _cut(one: RequestTimeline, now: float) -> RequestTimeline:
+    """A timeline as it is when its block ends at a time."""
+    if one.end_s is not None and one.end_s <= now:
+        return one
+    times = [time_s for time_s in one.token_times_s if time_s <= now]
+    return dataclasses.replace(
+        one,
+        output_tokens=len(times),
+        first_token_s=times[0] if times else None,
+        end_s=None,
+        token_times_s=times,
+        output_token_ids=one.output_token_ids[: len(times)],
+        error=f"{'cancelled' if one.send_s <= now else 'not_sent'}: the block was ended early",
+    )
 
 
 class FaultyEngines:

@@ -35,9 +35,9 @@ from orchestrator.engines.contract import (
     RequestTimeline,
 )
 from orchestrator.engines.live import LIVE_KNOBS
-from orchestrator.workloads import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads import Request, Schedule, random_requests
 
-ONE_AT_A_TIME = Load(concurrency=1)
+ONE_AT_A_TIME = Schedule(concurrency=1)
 ABORT_TIMEOUT_S = 60.0
 """How long a block may take to end after its engine was aborted."""
 
@@ -128,16 +128,16 @@ class EngineConformance:
 
     def test_one_timeline_for_each_prompt_in_order(self, started: Started) -> None:
         lengths = [self.prompt_tokens // share for share in (1, 4, 2)]
-        prompts = [
-            prompt
+        requests = [
+            request
             for number, length in enumerate(lengths)
-            for prompt in _prompts(started, 1, length, output_len=4 + number, seed=number)
+            for request in _requests(started, 1, length, output_len=4 + number, seed=number)
         ]
-        block = started.engine.run(prompts, Load())
-        check_timelines(prompts, block)
+        block = started.engine.run(requests, Schedule())
+        check_timelines(requests, block)
 
     def test_counters_are_of_one_block(self, started: Started) -> None:
-        long, short = (_prompts(started, count, self.prompt_tokens, seed=count) for count in (3, 1))
+        long, short = (_requests(started, count, self.prompt_tokens, seed=count) for count in (3, 1))
         first = started.engine.run(long, ONE_AT_A_TIME).counters
         second = started.engine.run(short, ONE_AT_A_TIME).counters
         assert 0 < second.scheduler_steps < first.scheduler_steps
@@ -148,83 +148,110 @@ class EngineConformance:
 
     def test_counted_maxima_are_of_one_block(self, started: Started) -> None:
         tokens = self.prompt_tokens // 20
-        started.engine.run(_prompts(started, 4, self.prompt_tokens, seed=1), Load())
-        counters = started.engine.run(_prompts(started, 1, tokens, seed=2), ONE_AT_A_TIME).counters
+        started.engine.run(_requests(started, 4, self.prompt_tokens, seed=1), Schedule())
+        counters = started.engine.run(_requests(started, 1, tokens, seed=2), ONE_AT_A_TIME).counters
         assert (counters.max_step_tokens, counters.max_running_requests) == (tokens, 1)
 
     def test_prefills_that_the_threshold_cuts_are_counted(self, started: Started) -> None:
-        knob, prompts = "long_prefill_token_threshold", _prompts(started, 3, self.prompt_tokens, seed=4)
+        knob, requests = "long_prefill_token_threshold", _requests(started, 3, self.prompt_tokens, seed=4)
         started.engine.retune({knob: 0})
-        assert started.engine.run(prompts, Load()).counters.long_prefill_cuts == 0
+        assert started.engine.run(requests, Schedule()).counters.long_prefill_cuts == 0
         started.engine.retune({knob: self.live_values[knob]})
-        assert started.engine.run(prompts, Load()).counters.long_prefill_cuts > 0
+        assert started.engine.run(requests, Schedule()).counters.long_prefill_cuts > 0
         started.engine.retune({})
 
     def test_gaps_of_the_best_two_tokens_only_when_asked_for(self, started: Started) -> None:
-        prompts = _prompts(started, 2, self.prompt_tokens // 4, output_len=5)
-        for request in started.engine.run(prompts, Load(), top2=True).requests:
+        requests = _requests(started, 2, self.prompt_tokens // 4, output_len=5)
+        for request in started.engine.run(requests, Schedule(), top2=True).requests:
             assert request.top2_gaps is not None
             assert len(request.top2_gaps) == request.output_tokens == 5
             assert all(gap >= 0 for gap in request.top2_gaps)
-        assert all(request.top2_gaps is None for request in started.engine.run(prompts, Load()).requests)
+        assert all(request.top2_gaps is None for request in started.engine.run(requests, Schedule()).requests)
 
     def test_equal_prompts_give_equal_greedy_tokens(self, started: Started) -> None:
-        prompts = _prompts(started, 3, self.prompt_tokens // 2, output_len=8)
-        first, second = (started.engine.run(prompts, ONE_AT_A_TIME) for _ in range(2))
+        requests = _requests(started, 3, self.prompt_tokens // 2, output_len=8)
+        first, second = (started.engine.run(requests, ONE_AT_A_TIME) for _ in range(2))
         tokens = [list(request.output_token_ids) for request in first.requests]
         assert tokens == [list(request.output_token_ids) for request in second.requests]
-        assert len({tuple(output) for output in tokens}) > 1, "other prompts should give other tokens"
+        assert len({tuple(output) for output in tokens}) > 1, "other requests should give other tokens"
 
     @pytest.mark.parametrize("concurrency", [1, 2])
     def test_no_more_requests_in_flight_than_the_load_says(self, started: Started, concurrency: int) -> None:
-        prompts = _prompts(started, 5, self.prompt_tokens // 4, output_len=3)
-        block = started.engine.run(prompts, Load(concurrency=concurrency))
+        requests = _requests(started, 5, self.prompt_tokens // 4, output_len=3)
+        block = started.engine.run(requests, Schedule(concurrency=concurrency))
         assert most_in_flight(block.requests) == concurrency
 
     def test_without_a_bound_all_requests_are_sent_at_once(self, started: Started) -> None:
-        block = started.engine.run(_prompts(started, 5, self.prompt_tokens // 4), Load())
+        block = started.engine.run(_requests(started, 5, self.prompt_tokens // 4), Schedule())
         assert most_in_flight(block.requests) == 5
 
+    def test_an_open_loop_sends_each_request_at_its_time(self, started: Started) -> None:
+        requests = _requests(started, 4, self.prompt_tokens // 4)
+        times = [0.3, 0.0, 0.2, 0.2]
+        block = started.engine.run(requests, Schedule(times_s=times))
+        check_timelines(requests, block)
+        assert [request.arrival_s for request in block.requests] == times
+
+    def test_a_request_that_follows_another_waits_for_its_end(self, started: Started) -> None:
+        first, second, third = _requests(started, 3, self.prompt_tokens // 4)
+        requests = [first, dataclasses.replace(second, follows=0, think_s=0.1), dataclasses.replace(third, follows=1)]
+        for schedule in (Schedule(), Schedule(concurrency=1)):
+            block = started.engine.run(requests, schedule)
+            check_timelines(requests, block)
+            ends = [request.end_s or 0.0 for request in block.requests]
+            assert block.requests[1].arrival_s >= ends[0] + 0.1 - 1e-9
+            assert block.requests[2].arrival_s >= ends[1]
+
+    def test_a_rule_can_end_a_block_early(self, started: Started) -> None:
+        requests = _requests(started, 3, self.prompt_tokens // 4)
+        # The last is due long after the rule is asked for the first time.
+        block = started.engine.run(requests, Schedule(times_s=[0.0, 0.0, 60.0]), stop=stop_at_once)
+        assert block.stopped == "enough"
+        assert block.duration_s < 30
+        assert [request.error for request in block.requests[:2]] == [None, None]
+        assert (block.requests[2].error or "").startswith("not_sent")
+        assert started.engine.run(requests, Schedule()).stopped is None
+
     def test_a_live_knob_goes_into_force_and_back(self, started: Started, subtests: pytest.Subtests) -> None:
-        prompts = _prompts(started, 1, self.prompt_tokens)
+        requests = _requests(started, 1, self.prompt_tokens)
         start = started.info.in_force
         for knob, value in self.live_values.items():
             with subtests.test(knob=knob):
                 assert started.engine.retune({knob: value}) >= 0
                 expected = expected_force(started, {knob: value})
-                assert started.engine.run(prompts, ONE_AT_A_TIME).in_force == expected != start
+                assert started.engine.run(requests, ONE_AT_A_TIME).in_force == expected != start
                 started.engine.retune({})
-                assert started.engine.run(prompts, ONE_AT_A_TIME).in_force == start
+                assert started.engine.run(requests, ONE_AT_A_TIME).in_force == start
 
     def test_a_knob_that_is_left_out_or_none_returns_to_its_start_value(self, started: Started) -> None:
-        prompts = _prompts(started, 1, self.prompt_tokens)
+        requests = _requests(started, 1, self.prompt_tokens)
         first, *others = self.live_values
         started.engine.retune(self.live_values)
-        assert started.engine.run(prompts, ONE_AT_A_TIME).in_force == expected_force(started, self.live_values)
+        assert started.engine.run(requests, ONE_AT_A_TIME).in_force == expected_force(started, self.live_values)
         started.engine.retune({first: self.live_values[first]} | dict.fromkeys(others))
         expected = expected_force(started, {first: self.live_values[first]})
-        assert started.engine.run(prompts, ONE_AT_A_TIME).in_force == expected
+        assert started.engine.run(requests, ONE_AT_A_TIME).in_force == expected
         started.engine.retune({})
 
     def test_a_wrong_live_value_is_refused_and_changes_nothing(
         self, started: Started, subtests: pytest.Subtests
     ) -> None:
-        prompts = _prompts(started, 1, self.prompt_tokens)
+        requests = _requests(started, 1, self.prompt_tokens)
         started.engine.retune(self.live_values)
-        before = started.engine.run(prompts, ONE_AT_A_TIME).in_force
+        before = started.engine.run(requests, ONE_AT_A_TIME).in_force
         for wrong in wrong_values(self.live_values, started.info.in_force):
             with subtests.test(wrong=wrong):
                 with pytest.raises(ValueError, match=next(iter(wrong))):
                     # The good values beside it must not go into force either.
                     started.engine.retune(wrong)
-                assert started.engine.run(prompts, ONE_AT_A_TIME).in_force == before
+                assert started.engine.run(requests, ONE_AT_A_TIME).in_force == before
         started.engine.retune({})
 
     def test_a_request_that_is_too_long_fails_alone(self, started: Started) -> None:
-        good = _prompts(started, 2, self.prompt_tokens // 4)
-        (too_long,) = _prompts(started, 1, started.info.max_model_len + 1)
-        prompts = [good[0], too_long, good[1]]
-        block = started.engine.run(prompts, ONE_AT_A_TIME)
+        good = _requests(started, 2, self.prompt_tokens // 4)
+        (too_long,) = _requests(started, 1, started.info.max_model_len + 1)
+        requests = [good[0], too_long, good[1]]
+        block = started.engine.run(requests, ONE_AT_A_TIME)
         failed = block.requests[1]
         assert failed.error
         assert (failed.output_tokens, failed.end_s, list(failed.output_token_ids)) == (0, None, [])
@@ -234,14 +261,14 @@ class EngineConformance:
         check_info(spare)
         spare.engine.retune(self.live_values)
         spare.engine.retune({})
-        one = _prompts(spare, 1, self.prompt_tokens)
+        one = _requests(spare, 1, self.prompt_tokens)
         assert spare.engine.run(one, ONE_AT_A_TIME).in_force == spare.info.in_force
-        prompts = _prompts(spare, 8, self.prompt_tokens, output_len=64)
+        requests = _requests(spare, 8, self.prompt_tokens, output_len=64)
         ended: list[BlockResult | EngineError] = []
 
         def serve() -> None:
             try:
-                ended.append(spare.engine.run(prompts, ONE_AT_A_TIME))
+                ended.append(spare.engine.run(requests, ONE_AT_A_TIME))
             except EngineError as error:
                 ended.append(error)
 
@@ -294,14 +321,14 @@ def check_info(started: Started) -> None:
         assert force.builders
 
 
-def check_timelines(prompts: Sequence[Prompt], block: BlockResult, indices: Sequence[int] | None = None) -> None:
-    """One timeline for each prompt in order, all served in full, with times that only grow."""
+def check_timelines(requests: Sequence[Request], block: BlockResult, indices: Sequence[int] | None = None) -> None:
+    """One timeline for each request in order, all served in full, with times that only grow."""
     assert block.started_at.tzinfo is not None
-    assert len(block.requests) == len(prompts)
-    for index, prompt, request in zip(indices or range(len(prompts)), prompts, block.requests, strict=True):
+    assert len(block.requests) == len(requests)
+    for index, asked, request in zip(indices or range(len(requests)), requests, block.requests, strict=True):
         assert request.error is None
-        assert (request.index, request.prompt_tokens) == (index, len(prompt.token_ids))
-        assert request.output_tokens == len(request.output_token_ids) == prompt.output_len
+        assert (request.index, request.prompt_tokens) == (index, len(asked.prompt.token_ids))
+        assert request.output_tokens == len(request.output_token_ids) == asked.prompt.output_len
         assert request.first_token_s is not None
         assert request.end_s is not None
         assert request.token_times_s[0] == request.first_token_s
@@ -310,6 +337,15 @@ def check_timelines(prompts: Sequence[Prompt], block: BlockResult, indices: Sequ
         times = [0.0, request.arrival_s, request.send_s, *request.token_times_s, block.duration_s]
         assert times == sorted(times)
         assert request.send_s < request.first_token_s
+
+
+def stop_at_once(
+    send_s: Sequence[float], first_token_s: Sequence[float], end_s: Sequence[float], now_s: float
+) -> str | None:
+    """A ``StopRule`` that ends a block once two requests have ended."""
+    assert len(send_s) == len(first_token_s) == len(end_s)
+    assert max(send_s) <= now_s
+    return "enough" if sum(end == end for end in end_s) >= 2 else None
 
 
 def most_in_flight(requests: Sequence[RequestTimeline]) -> int:
@@ -360,6 +396,7 @@ def _rows(info: EngineInfo, cap: int | None, max_num_seqs: int | None) -> int:
     return info.workspace_rows(cap=cap, max_num_seqs=max_num_seqs)
 
 
-def _prompts(started: Started, count: int, length: int, *, output_len: int = 2, seed: int = 0) -> list[Prompt]:
-    workload = Workload(prompts=count, input_len=length, output_len=output_len)
-    return make_prompts(workload, seed=[seed], vocab_size=started.info.vocab_size)
+def _requests(started: Started, count: int, length: int, *, output_len: int = 2, seed: int = 0) -> list[Request]:
+    return random_requests(
+        count, input_len=length, output_len=output_len, seed=[seed], vocab_size=started.info.vocab_size
+    )

@@ -23,6 +23,7 @@ from orchestrator.engines.contract import (
     EngineInfo,
     InForce,
     KnobValue,
+    StopRule,
 )
 from orchestrator.engines.live import check_live_values
 from orchestrator.engines.reports import Reports, counters, in_force
@@ -36,7 +37,7 @@ from orchestrator.vllm_plugin import (
     WORKER_EXTENSION,
     WORKER_KNOBS,
 )
-from orchestrator.workloads import Load, Prompt
+from orchestrator.workloads import Prompt, Request, Schedule
 
 T = TypeVar("T")
 
@@ -90,9 +91,11 @@ class VllmEngine:
         # Checked here, before the first of two processes is told: what one of them refuses, none of them has.
         return self._await(self._retune(check_live_values(live_values, self._start_values)))
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
         self._require_running()
-        return self._await(self._run(prompts, load, top2))
+        return self._await(self._run(requests, schedule, top2, stop))
 
     def stop(self) -> None:
         llm, self._llm = self._llm, None
@@ -138,9 +141,11 @@ class VllmEngine:
         await self._core(UTILITY_SCHEDULER_RETUNE, scheduler)
         return time.perf_counter() - begin
 
-    async def _run(self, prompts: Sequence[Prompt], load: Load, top2: bool) -> BlockResult:
-        if self._llm.vllm_config.cache_config.enable_prefix_caching:
-            await self._llm.reset_prefix_cache()
+    async def _run(
+        self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None
+    ) -> BlockResult:
+        if self._llm.vllm_config.cache_config.enable_prefix_caching and not await self._llm.reset_prefix_cache():
+            raise EngineError("cache-reset", "vLLM did not empty its prefix cache", log_path=self._log_path)
         before = self._counted or await self._reports()
         self._counted = None
         started_at = datetime.now(UTC)
@@ -148,14 +153,15 @@ class VllmEngine:
         def stream(_index: int, prompt: Prompt) -> AsyncIterator[StreamChunk]:
             return self._stream(prompt, top2)
 
-        requests, duration = await drive(stream, prompts, load)
+        driven = await drive(stream, requests, schedule, stop=stop)
         after = self._counted = await self._reports()
         return BlockResult(
             started_at=started_at,
-            duration_s=duration,
-            requests=requests,
+            duration_s=driven.duration_s,
+            requests=driven.timelines,
             in_force=in_force(after),
             counters=counters(before, after),
+            stopped=driven.stopped,
         )
 
     async def _stream(self, prompt: Prompt, top2: bool) -> AsyncIterator[StreamChunk]:

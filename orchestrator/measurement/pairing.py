@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.engines import BlockResult
-from orchestrator.measurement.stats import PooledNoise, RatioInterval, paired_ratio
+from orchestrator.measurement.dispatch import DispatchSlip
+from orchestrator.measurement.stats import PooledNoise, RatioInterval, SequentialTest, Verdict, paired_ratio
 
 Role = Literal["baseline", "candidate"]
 Direction = Literal["minimize", "maximize"]
+BlockOutcome = Literal["complete", "invalid", "stopped", "failed"]
+Stop = Literal["decided", "narrow", "worse than the best", "all pairs"]
+"""Why no further pair was measured."""
+
+FEWEST_TO_DECIDE = 8
+"""Pairs without which ``SequentialTest`` never gives a verdict at an error of 1 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,17 +32,35 @@ class PairPlan:
         warmup_blocks: Blocks in front that are measured and dropped, 0 or more: the first block after a change of
             point is off by several percent, in either direction.
         half_width: Stop when the interval reaches at most this far from its middle, as a share (0.02 is 2 %).
+        delta: Stop when a sequential test has decided: better, worse, or equal within this share; None without a test.
+        error: Bound on the probability of a false verdict.
+        coin_seed: With it, a fair coin says for each pair which role goes first, as the test needs to be exact.
+            Without, the roles take turns (AB, BA, AB, ...), so that a steady drift cancels over two pairs, and an
+            engine that has to be exchanged for each role serves two blocks at a time.
     """
 
     min_pairs: int
     max_pairs: int
     warmup_blocks: int = 1
     half_width: float = 0.0
+    delta: float | None = None
+    error: float = 0.01
+    coin_seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredBlock:
-    """One block with its place in the measurement. ``pair`` counts from 0; a dropped block has the pair it precedes."""
+    """One block with its place in the measurement.
+
+    Attributes:
+        pair: Counts from 0; a dropped block has the pair that it precedes.
+        dropped: Left out of every comparison: a warm-up, an invalid block, or a probe of a search for a rate.
+        load: How its requests arrived, as JSON.
+        slip: How late they were sent; None when none was.
+        outcome: ``invalid`` when the load generator was late, ``stopped`` when a rule ended it early, ``failed`` when
+            the engine or a request failed in it. Only a complete block counts.
+        failure: One line on why it is not complete, its class in front.
+    """
 
     role: Role
     pair: int
@@ -43,6 +69,10 @@ class MeasuredBlock:
     retune_s: float
     result: BlockResult
     metrics: dict[str, float | None]
+    load: str = "{}"
+    slip: DispatchSlip | None = None
+    outcome: BlockOutcome = "complete"
+    failure: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +81,8 @@ class PairedMeasurement:
 
     blocks: list[MeasuredBlock]
     interval: RatioInterval
+    verdict: Verdict = "undecided"
+    stop: Stop = "all pairs"
 
     def values(self, role: Role, metric: str) -> list[float]:
         """The metric of one role's blocks that count, by pair."""
@@ -70,9 +102,7 @@ def measure_pairs(
     noise: PooledNoise | None = None,
     best_ratio: float | None = None,
 ) -> PairedMeasurement:
-    """Measure pairs until the interval is narrow enough, the point is clearly worse than the best, or the plan ends.
-
-    The two roles take turns in going first (AB, BA, AB, ...), so that a steady drift cancels over two pairs.
+    """Measure pairs until the point is decided, known well enough, clearly worse than the best, or the plan ends.
 
     Args:
         noise: Spread of other points' pairs, which makes an interval possible after few pairs. It is not changed.
@@ -82,13 +112,37 @@ def measure_pairs(
         ValueError: The metric is missing from a block.
     """
     blocks = [run("baseline", 0, True) for _ in range(plan.warmup_blocks)]
+    test = None if plan.delta is None else SequentialTest(plan.delta, error=plan.error, noise=noise)
+    coin = None if plan.coin_seed is None else random.Random(plan.coin_seed)
+    stop: Stop = "all pairs"
     for pair in range(plan.max_pairs):
-        roles: tuple[Role, Role] = ("baseline", "candidate") if pair % 2 == 0 else ("candidate", "baseline")
+        is_baseline_first = pair % 2 == 0 if coin is None else coin.random() < 0.5
+        roles: tuple[Role, Role] = ("baseline", "candidate") if is_baseline_first else ("candidate", "baseline")
         blocks.extend(run(role, pair, False) for role in roles)
-        interval = paired_ratio(_values(blocks, "candidate", metric), _values(blocks, "baseline", metric), pooled=noise)
-        if pair + 1 >= plan.min_pairs and (_is_narrow(interval, plan) or _is_worse(interval, direction, best_ratio)):
+        candidate, baseline = _values(blocks, "candidate", metric), _values(blocks, "baseline", metric)
+        interval = paired_ratio(candidate, baseline, pooled=noise)
+        if test is not None:
+            gain = math.log(candidate[-1]) - math.log(baseline[-1])
+            test.add(-gain if direction == "minimize" else gain)
+        reason = _reason_to_stop(interval, plan, test, direction, best_ratio)
+        if pair + 1 >= plan.min_pairs and reason is not None:
+            stop = reason
             break
-    return PairedMeasurement(blocks=blocks, interval=interval)
+    return PairedMeasurement(blocks=blocks, interval=interval, verdict=test.verdict if test else "undecided", stop=stop)
+
+
+def _reason_to_stop(
+    interval: RatioInterval,
+    plan: PairPlan,
+    test: SequentialTest | None,
+    direction: Direction,
+    best_ratio: float | None,
+) -> Stop | None:
+    if test is not None and test.verdict != "undecided":
+        return "decided"
+    if _is_narrow(interval, plan):
+        return "narrow"
+    return "worse than the best" if _is_worse(interval, direction, best_ratio) else None
 
 
 def _values(blocks: list[MeasuredBlock], role: Role, metric: str) -> list[float]:

@@ -27,8 +27,8 @@ from typing import Any, Self
 
 import httptools
 
+from orchestrator.engines.timer import clock, make_timer
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement.loadgen.timer import clock, make_timer
 
 MODEL = "mock"
 """The name under which it serves."""

@@ -11,6 +11,7 @@ from orchestrator.planning.chunks import (
     request_extents,
 )
 from orchestrator.planning.context import ContextChunk, ContextPlan, plan_context_chunks
+from orchestrator.planning.fcfs import Share, fcfs_steps
 from orchestrator.planning.layers import LAYER_TYPES, LayerType
 from orchestrator.planning.picture import plans_svg
 from orchestrator.planning.plans import LAUNCH_ROWS, Chunk, ChunkPlan
@@ -23,6 +24,7 @@ from orchestrator.planning.workspace import (
     sparse_workspace_rows,
     workspace_alignment,
 )
+from orchestrator.planning.worst import AreaPlanning, SchedulerLimits, WorstBatch, worst_batches
 
 __all__ = [
     "LAUNCH_ROWS",
@@ -30,15 +32,20 @@ __all__ = [
     "ORDERS",
     "PREFILL_CHUNK_SIZE",
     "RULES",
+    "AreaPlanning",
     "Chunk",
     "ChunkPlan",
     "ContextChunk",
     "ContextPlan",
     "LayerType",
+    "SchedulerLimits",
+    "Share",
     "StepPlanner",
+    "WorstBatch",
     "align_workspace",
     "area_limit",
     "dense_workspace_rows",
+    "fcfs_steps",
     "fixed_chunks",
     "plan_context_chunks",
     "plan_prefill_array",
@@ -52,6 +59,7 @@ __all__ = [
     "step_planner",
     "warm_up",
     "workspace_alignment",
+    "worst_batches",
 ]
 
 

@@ -4,6 +4,7 @@ from orchestrator.records.folder import RunFolder
 from orchestrator.records.provenance import collect
 from orchestrator.records.reader import parse_object, read_arrow, read_table, read_trials
 from orchestrator.records.schemas import BLOCKS, REQUESTS, SCHEMA_VERSION, SCHEMAS, TRIALS
+from orchestrator.records.soak import SoakRecord, SoakState, soak_path
 from orchestrator.records.writer import write_rows, write_text_atomic
 
 __all__ = [
@@ -13,11 +14,14 @@ __all__ = [
     "SCHEMA_VERSION",
     "TRIALS",
     "RunFolder",
+    "SoakRecord",
+    "SoakState",
     "collect",
     "parse_object",
     "read_arrow",
     "read_table",
     "read_trials",
+    "soak_path",
     "write_rows",
     "write_text_atomic",
 ]

@@ -11,12 +11,16 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised whenever a column is added, removed, renamed, retyped or given another meaning."""
 
 OUTCOMES = ("complete", "infeasible", "failed", "lost")
 DIRECTIONS = ("minimize", "maximize")
-PHASES = ("search", "confirm", "accuracy")
+PHASES = ("search", "confirm", "accuracy", "soak", "bench")
+BLOCK_OUTCOMES = ("complete", "invalid", "stopped", "failed")
+VERDICTS = ("undecided", "better", "worse", "equal")
+STOPS = ("decided", "narrow", "worse than the best", "all pairs")
+PAIRINGS = ("one engine", "two warm engines", "alternated starts")
 ROLES = ("baseline", "candidate")
 
 BLOCK_STATISTICS = ("mean", "median", "p90", "p95", "p99")
@@ -25,6 +29,9 @@ LATENCY_METRICS = {
     "tpot": "time per output token without the first, a mean per request",
     "itl": "inter-token latency, pooled over all requests",
     "e2el": "end-to-end latency",
+    "guidellm_tpot": "end-to-end latency over the output tokens, GuideLLM's TPOT",
+    "arrival_ttft": "time from the intended arrival to the first token",
+    "arrival_e2el": "time from the intended arrival to the last token",
 }
 
 Field: TypeAlias = "pa.Field[Any]"
@@ -77,8 +84,11 @@ def _throughput_fields() -> Iterable[Field]:
         ("output_throughput", "Output tokens", "tokens/s"),
         ("total_token_throughput", "Prompt and output tokens", "tokens/s"),
         ("prefill_token_throughput", "Prompt tokens that were computed, not taken from the cache,", "tokens/s"),
+        ("request_goodput", "Requests that keep the SLO", "requests/s"),
     ):
         yield _field(name, pa.float64(), f"{what} per second of the block.", unit=unit, nullable=True)
+        each = f"{what} per second of the block and GPU."
+        yield _field(f"{name}_per_gpu", pa.float64(), each, unit=unit, nullable=True)
 
 
 TRIALS = _schema(
@@ -100,6 +110,9 @@ TRIALS = _schema(
         _field("ratio_low", pa.float64(), "Lower end of the interval of ratio.", nullable=True),
         _field("ratio_high", pa.float64(), "Upper end of the interval of ratio.", nullable=True),
         _field("pairs", pa.int32(), "Pairs behind ratio; 0 if nothing was measured."),
+        _field("verdict", pa.string(), "Of the sequential test; null if none.", nullable=True, values=VERDICTS),
+        _field("stop", pa.string(), "Why no further pair was measured.", nullable=True, values=STOPS),
+        _field("pairing", pa.string(), "On which engines the two roles of a pair were served.", values=PAIRINGS),
         _field("baseline_value", pa.float64(), "Objective at the baseline, in the metric's unit.", nullable=True),
         _field("candidate_value", pa.float64(), "Objective at the point, in the metric's unit.", nullable=True),
         _field("workspace_rows", pa.int64(), "MLA workspace in force.", unit="rows", nullable=True),
@@ -126,20 +139,36 @@ BLOCKS = _schema(
         _field("pair", pa.int32(), "Blocks of one trial and phase with the same pair are compared."),
         _field("role", pa.string(), "Which of the two points was measured.", values=ROLES),
         _field("dropped", pa.bool_(), "Left out of every comparison, for instance as warm-up."),
-        _field("engine_id", pa.string(), "Engine that ran the block."),
+        _field("outcome", pa.string(), "How the block ended; only complete ones count.", values=BLOCK_OUTCOMES),
+        _field("failure", pa.string(), "Why it is not complete, its class in front.", nullable=True),
+        _field("engine_id", pa.string(), "Engine that ran the block, or the server's URL."),
         _field("point", pa.string(), "JSON object: one value per knob, as measured."),
         _field("prompts_seed", pa.int64(), "Seed of the prompts."),
+        _field("load", pa.string(), "JSON object: how the requests arrived."),
         _field("started_at", _TIMESTAMP, "When the block started."),
         _field("duration_s", pa.float64(), "Length of the block.", unit="s"),
         _field("retune_ms", pa.float64(), "Time to set the point in the running engine.", unit="ms"),
         _field("requests", pa.int32(), "Requests sent.", unit="requests"),
         _field("failed_requests", pa.int32(), "Requests that ended in an error.", unit="requests"),
+        _field("failures", pa.string(), "JSON object: failed requests by their class."),
+        _field("slip_p50_ms", pa.float64(), "Send minus intended arrival, median.", unit="ms", nullable=True),
+        _field("slip_p99_ms", pa.float64(), "Send minus intended arrival, p99.", unit="ms", nullable=True),
         *_latency_fields(),
         *_throughput_fields(),
+        _field(
+            "goodput_at_slo",
+            pa.float64(),
+            "Largest rate at which the SLO held, in the block that ended the search for it.",
+            unit="requests/s",
+            nullable=True,
+        ),
         _field("workspace_rows", pa.int64(), "MLA workspace in force.", unit="rows", nullable=True),
         _field("workspace_bytes", pa.int64(), "MLA workspace in force.", unit="bytes", nullable=True),
         _field("context_chunks", pa.int64(), "Context chunks planned.", unit="chunks"),
         _field("workspace_entries", pa.int64(), "Times the context path, which uses the workspace, was entered."),
+        _field("area_plans", pa.int64(), "Prefill plans made by area.", unit="plans"),
+        _field("area_limited", pa.int64(), "Of them, those that a lowered area limit split.", unit="plans"),
+        _field("long_prefill_cuts", pa.int64(), "Prefills that the long-prefill threshold cut.", unit="prefills"),
         _field("scheduler_steps", pa.int64(), "Steps of the scheduler.", unit="steps"),
         _field("max_step_tokens", pa.int64(), "Most tokens in one scheduler step.", unit="tokens"),
         _field("max_running_requests", pa.int64(), "Most requests running in one step.", unit="requests"),

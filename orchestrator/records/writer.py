@@ -151,7 +151,7 @@ def _column(table: str, field: Field, rows: Sequence[Mapping[str, object]]) -> p
         raise ValueError(f"{table} row {absent}: column {field.name!r} needs a value")
     if allowed := _allowed(field):
         for index, value in enumerate(values):
-            if value not in allowed:
+            if value is not None and value not in allowed:
                 raise ValueError(f"{table} row {index}: {field.name!r} must be {'|'.join(allowed)}, got {value!r}")
     if pa.types.is_timestamp(field.type):
         for index, value in enumerate(values):

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement.stats import PooledNoise, RatioInterval
-from orchestrator.records import RunFolder, read_arrow, write_rows
+from orchestrator.records import RunFolder, SoakRecord, read_arrow, write_rows
 from orchestrator.search import Point, serve_command
 from orchestrator.sweep.rows import Outcome, Phase, PlacedBlock, TrialResult, block_rows, request_rows, trial_row
 from orchestrator.sweep.spec import SweepSpec
 
-Kind = Literal["trial", "confirm", "accuracy"]
+Kind = Literal["trial", "confirm", "accuracy", "unconfirmed", "soak"]
 Values = tuple[Sequence[float], Sequence[float]]
 """The objective of the candidate's blocks and of the baseline's, by pair."""
 
@@ -56,7 +56,7 @@ class Ledger:
             self._learn(row, values.get(row["trial"]))
 
     def write_trial(self, result: TrialResult, placed: Sequence[PlacedBlock]) -> None:
-        """Record a trial, its row last: what has a row has all its blocks. ``placed`` is empty unless complete."""
+        """Record a trial, its row last: what has a row has all its blocks."""
         if placed or self._file("blocks", "trial", result.number).exists():
             # The second case: a process died between the blocks and the row, and now the trial failed.
             self._write_blocks("trial", result.number, "search", placed)
@@ -70,6 +70,17 @@ class Ledger:
         """Record a confirmation, the accuracy phase first: what ``is_confirmed`` has everything."""
         self._write_blocks("accuracy", number, "accuracy", greedy)
         self._write_blocks("confirm", number, "confirm", placed)
+
+    def write_failed_confirmation(self, number: int, placed: Sequence[PlacedBlock]) -> None:
+        """Record what was measured of a confirmation that failed. It counts for nothing, and is made again when the
+        study is resumed."""
+        if placed:
+            self._write_blocks("unconfirmed", number, "confirm", placed)
+
+    def write_soak(self, number: int, placed: Sequence[PlacedBlock], record: SoakRecord) -> None:
+        """Record a soak, its result last. A later soak of the trial takes its place."""
+        self._write_blocks("soak", number, "soak", placed)
+        record.write(self._run.path)
 
     def is_confirmed(self, number: int) -> bool:
         """Whether a trial's confirmation is recorded."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from orchestrator.engines import EngineError
 from orchestrator.errors import ChunksmithError
+from orchestrator.measurement import GOODPUT_AT_SLO, PairPlan
+from orchestrator.measurement.stats import RatioInterval
 from orchestrator.records import RunFolder
 from orchestrator.search import Point, group_schedule, violated
 from orchestrator.sweep.knob_check import EQUALS_BASELINE, equals_baseline
 from orchestrator.sweep.knob_check import LABEL as KNOB_NOT_IN_FORCE
 from orchestrator.sweep.ledger import Ledger, TrialRecord
-from orchestrator.sweep.measure import Bench, TrialFailure
+from orchestrator.sweep.measure import Bench
 from orchestrator.sweep.pool import EnginePool, MakeEngine, WarmEngine
 from orchestrator.sweep.progress import Progress, describe_interval
 from orchestrator.sweep.provenance import Provenance
-from orchestrator.sweep.rows import Outcome, PlacedBlock, TrialResult
+from orchestrator.sweep.rows import Outcome, Pairing, PlacedBlock, TrialResult, as_dropped
+from orchestrator.sweep.serving import TrialFailure, seed_of
+from orchestrator.sweep.soak import Soak
 from orchestrator.sweep.spec import SweepSpec
 from orchestrator.sweep.study import TrialBook, open_study
 
@@ -33,16 +37,23 @@ class Sweep:
 
     What is measured is on disk before it is told to Optuna, under names that the trial's number fixes: a trial that
     is measured again after a crash takes its own place.
+
+    Args:
+        engines: How many engines may be warm at a time, 1 or 2. With one, a point that needs an engine of its own is
+            paired with the baseline in alternated starts.
     """
 
-    def __init__(self, spec: SweepSpec, run: RunFolder, make_engine: MakeEngine, progress: Progress) -> None:
+    def __init__(
+        self, spec: SweepSpec, run: RunFolder, make_engine: MakeEngine, progress: Progress, *, engines: int = 2
+    ) -> None:
         self._spec, self._run, self._progress = spec, run, progress
         self._space = spec.search_space()
         self._base = spec.engine_config()
         baseline = spec.baseline_point()
         first = {name: baseline[name] for name in self._space.names("engine")}
         self._schedule = group_schedule(self._space, trials=spec.trials, seed=spec.seed, first=first)
-        self._pool = EnginePool(make_engine, self._base, first)
+        self._first_group = first
+        self._pool = EnginePool(make_engine, self._base, first, capacity=engines)
         self._bench = Bench(spec, self._pool, self._engine_started)
 
     def run(self) -> None:
@@ -88,8 +99,10 @@ class Sweep:
         self._progress.begin(label, point)
         started_at, ledger = datetime.now(UTC), self._ledger
 
-        def record(outcome: Outcome, attempt: int, placed: list[PlacedBlock], **more: Any) -> None:
-            group = self._bench.group_of(point)
+        group = self._bench.group_of(point)
+        pairing = self._pairing(group)
+
+        def record(outcome: Outcome, attempt: int, placed: Sequence[PlacedBlock], **more: Any) -> None:
             result = TrialResult(
                 number=number,
                 point=point,
@@ -97,6 +110,7 @@ class Sweep:
                 outcome=outcome,
                 attempt=attempt,
                 started_at=started_at,
+                pairing=pairing,
                 **more,
             )
             ledger.write_trial(result, placed)
@@ -105,24 +119,55 @@ class Sweep:
         if rule := self._violated(point):
             record("infeasible", 0, [], failure="constraint", detail=rule)
             return None
-        plan, best = self._spec.pair_plan(), ledger.best.interval if ledger.best else None
+        plan, best = self._plan(number, pairing), ledger.best.interval if ledger.best else None
+        before: list[PlacedBlock] = []
         try:
             (measurement, placed), attempt = self._attempt(
                 lambda: self._bench.compare(
                     number, "search", point, plan, noise=ledger.noise, best_ratio=best.ratio if best else None
-                )
+                ),
+                before,
             )
         except TrialFailure as failure:
             outcome: Outcome = "lost" if failure.lost else "failed"
+            if failure.label == "slo" and not failure.at_baseline:
+                outcome = "infeasible"
             why = {"failure": failure.label, "detail": failure.detail, "log_path": failure.log_path}
-            record(outcome, failure.attempt, [], **why)
+            record(outcome, failure.attempt, before, **why)
             if failure.label == KNOB_NOT_IN_FORCE and failure.at_baseline and len(self._space.groups()) == 1:
                 # All trials share this engine and this baseline.
                 return ChunksmithError(f"failed: {failure}")
+            return None
+        info = [one.info for one in placed if one.block.role == "candidate"][-1]
+        if missed := self._missed_slo(placed):
+            record("infeasible", attempt, as_dropped([*before, *placed]), failure="slo", detail=missed, info=info)
         else:
-            info = [block.info for block in placed if block.block.role == "candidate"][-1]
-            record("complete", attempt, placed, measurement=measurement, info=info)
+            record("complete", attempt, [*before, *placed], measurement=measurement, info=info)
         return None
+
+    def _pairing(self, group: Point) -> Pairing:
+        if group == self._first_group:
+            return "one engine"
+        return "two warm engines" if self._pool.capacity > 1 else "alternated starts"
+
+    def _plan(self, number: int, pairing: Pairing) -> PairPlan:
+        plan = self._spec.pair_plan(coin_seed=seed_of(self._spec.seed, "order", number))
+        # Taking turns, one engine serves two blocks at a time; a coin would cost more starts.
+        return replace(plan, coin_seed=None) if pairing == "alternated starts" else plan
+
+    def _missed_slo(self, placed: Sequence[PlacedBlock]) -> str | None:
+        """How a point misses the SLO over all its blocks that count; None when it keeps it or there is none."""
+        slo = self._spec.slo
+        if slo is None or self._spec.objective.metric == GOODPUT_AT_SLO:
+            return None
+        counted = [
+            one.block.result.requests for one in placed if one.block.role == "candidate" and not one.block.dropped
+        ]
+        requests = [request for block in counted for request in block]
+        kept = slo.kept(requests)
+        if kept >= slo.share * len(requests):
+            return None
+        return f"{kept} of {len(requests)} requests keep it, {slo.share:.0%} have to"
 
     def _violated(self, point: Point) -> str | None:
         if equals_baseline(point, self._spec.baseline_point(), self._base):
@@ -148,20 +193,36 @@ class Sweep:
                 continue
             label, point = f"confirming {rank + 1} of {self._spec.confirm.points}", self._ledger.trials[number].point
             self._progress.begin(label, point)
+            before: list[PlacedBlock] = []
             try:
-                verdict, _ = self._attempt(partial(self._confirm_one, number, point))
+                verdict, _ = self._attempt(partial(self._confirm_one, number, point), before)
             except TrialFailure as failure:
                 verdict = f"failed: {failure}"
+                self._ledger.write_failed_confirmation(number, before)
             self._progress.end(label, point, verdict)
 
     def _confirm_one(self, number: int, point: Point) -> str:
-        measurement, placed = self._bench.compare(number, "confirm", point, self._spec.confirm_plan())
+        plan = self._spec.confirm_plan()
+        measurement, placed = self._bench.compare(number, "confirm", point, plan)
         greedy = self._bench.greedy(point)
+        verdict, rounds = describe_interval(measurement.interval), self._spec.soak.rounds
+        if rounds and self._is_better(measurement.interval):
+            soaked = Soak(self._spec, self._base, self._bench, self._pool).run(number, point, rounds)
+            # Before the confirmation: what is confirmed has everything.
+            self._ledger.write_soak(number, soaked.placed, soaked.record)
+            verdict += f"; {soaked.verdict}"
         self._ledger.write_confirmation(number, placed, greedy)
-        return describe_interval(measurement.interval)
+        return verdict
 
-    def _attempt(self, measure: Callable[[], T]) -> tuple[T, int]:
+    def _is_better(self, interval: RatioInterval) -> bool:
+        """Whether a point can win: a soak is not spent on others."""
+        return interval.high < 1 if self._spec.objective.direction == "minimize" else interval.low > 1
+
+    def _attempt(self, measure: Callable[[], T], before: list[PlacedBlock]) -> tuple[T, int]:
         """Measure, again if an engine is lost under it; return what it gave and the number of attempts before.
+
+        Args:
+            before: Gets the blocks of the attempts that failed, none of which counts.
 
         Raises:
             TrialFailure: It failed, or the engine of the last attempt was lost too.
@@ -171,13 +232,11 @@ class Sweep:
                 return measure(), attempt
             except TrialFailure as error:
                 failure = error
-            except EngineError as error:
-                failure = TrialFailure(error.label, error.detail, error.log_path, lost=error.lost)
-                if error.lost:
-                    self._progress.say(f"lost: {error}; attempt {attempt + 1} of {MAX_ATTEMPTS}")
+            before.extend(as_dropped(failure.placed))
             failure.attempt = attempt
             if not failure.lost:
                 break
+            self._progress.say(f"lost: {failure}; attempt {attempt + 1} of {MAX_ATTEMPTS}")
         raise failure
 
     def _show_best(self) -> None:

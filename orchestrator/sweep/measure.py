@@ -1,46 +1,30 @@
-"""Measure one point against the baseline on warm engines: retune, serve, and check what was really in force."""
+"""Measure one point against the baseline on warm engines, in pairs."""
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.engines import BlockResult, EngineError, EngineInfo
-from orchestrator.errors import ChunksmithError
-from orchestrator.measurement import (
-    MeasuredBlock,
-    PairedMeasurement,
-    PairPlan,
-    Role,
-    block_metrics,
-    measure_pairs,
-)
+from orchestrator.engines import EngineError, EngineInfo
+from orchestrator.measurement import GOODPUT_AT_SLO, MeasuredBlock, PairedMeasurement, PairPlan, Role, measure_pairs
 from orchestrator.measurement.stats import PooledNoise
 from orchestrator.search import Point
-from orchestrator.sweep.knob_check import LABEL, no_effect, not_in_force
+from orchestrator.sweep.knob_check import LABEL, no_effect
 from orchestrator.sweep.pool import EnginePool, WarmEngine
+from orchestrator.sweep.rate import RateBench
 from orchestrator.sweep.rows import Phase, PlacedBlock
+from orchestrator.sweep.serving import Serving, TrialFailure, seed_of
 from orchestrator.sweep.spec import SweepSpec
-from orchestrator.workloads import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads import ClosedLoop, Prompt, Request
 
+ONE_AT_A_TIME = ClosedLoop(concurrency=1)
 
-class TrialFailure(ChunksmithError):
-    """A measurement that must not become a number.
+WARM_UP_OUTPUT = 8
+"""Most tokens that the warm-up request generates."""
 
-    Attributes:
-        label: Failure class.
-        lost: The engine was lost; a fresh one may well do better.
-        at_baseline: It was the baseline that failed, not the point.
-        attempt: Attempts that were made before the one that failed.
-    """
-
-    def __init__(
-        self, label: str, detail: str, log_path: str | None = None, *, lost: bool = False, at_baseline: bool = False
-    ) -> None:
-        super().__init__(f"{label}: {detail}" + (f" (engine log: {log_path})" if log_path else ""))
-        self.label, self.detail, self.log_path = label, detail, log_path
-        self.lost, self.at_baseline, self.attempt = lost, at_baseline, 0
+TRIES = 3
+"""How often a block is served whose load generator was late."""
 
 
 class Bench:
@@ -71,109 +55,115 @@ class Bench:
         noise: PooledNoise | None = None,
         best_ratio: float | None = None,
     ) -> tuple[PairedMeasurement, list[PlacedBlock]]:
-        """Pairs of blocks at the point and at the baseline, by the plan. Raises TrialFailure and EngineError."""
+        """Pairs of blocks at the point and at the baseline, by the plan.
+
+        Returns:
+            The measurement, and every block that was served, those that do not count included.
+
+        Raises:
+            TrialFailure: With the blocks up to there.
+            BaselineError: The baseline's engine does not start.
+        """
         objective = self._spec.objective
-        placed: list[PlacedBlock] = []
+        serving = Serving(self._spec, self._pool)
+        rates = RateBench(self._spec, serving) if objective.metric == GOODPUT_AT_SLO else None
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
-            seed = _seed(self._spec.seed, phase, trial, "dropped" if dropped else pair)
-            placed.append(self._block(role, pair, dropped, point, seed))
-            value = placed[-1].block.metrics[objective.metric]
+            wanted = self._baseline if role == "baseline" else point
+            engine = self.engine(self.group_of(wanted))
+            seed = seed_of(self._spec.seed, phase, trial, "dropped" if dropped else pair)
+            if rates is None or dropped:
+                placed = self._block(serving, engine, wanted, role, pair, seed, dropped)
+            else:
+                placed = rates.largest(engine, wanted, role=role, pair=pair, seed=seed)
+            if dropped:
+                return placed.block
+            value = placed.block.metrics[objective.metric]
             if value is None or not value > 0:
                 detail = f"{objective.metric} of a block is {value}, and a ratio needs a number above 0"
-                raise TrialFailure("no-metric", detail, placed[-1].info.log_path)
-            self._require_effect(placed)
-            return placed[-1].block
+                raise TrialFailure("no-metric", detail, placed.info.log_path)
+            self._require_effect(serving.placed)
+            return placed.block
 
-        # First, so that a group whose engine cannot start costs no block at the baseline.
-        self._engine(self.group_of(point))
-        measurement = measure_pairs(
-            run, plan, metric=objective.metric, direction=objective.direction, noise=noise, best_ratio=best_ratio
-        )
-        return measurement, placed
+        try:
+            if self._pool.capacity > 1:
+                # First, so that a group whose engine cannot start costs no block at the baseline.
+                self.engine(self.group_of(point))
+            measurement = measure_pairs(
+                run, plan, metric=objective.metric, direction=objective.direction, noise=noise, best_ratio=best_ratio
+            )
+        except EngineError as error:
+            failure = TrialFailure.of_engine(error)
+            failure.placed = serving.placed
+            raise failure from error
+        except TrialFailure as failure:
+            failure.placed = serving.placed
+            raise
+        return measurement, serving.placed
 
     def greedy(self, point: Point) -> list[PlacedBlock]:
-        """Greedy tokens of the fixed prompts, at the baseline and at the point. The baseline's are kept for an
-        engine's life."""
-        workload = self._spec.accuracy_workload()
-        seed = _seed(self._spec.seed, "accuracy")
-        engine = self._engine(self._baseline_group)
-        engine_id = engine.info.engine_id
-        if engine_id not in self._reference:
-            self._reference[engine_id] = self._serve(
-                "baseline", 0, False, self._baseline, engine, workload, seed, top2=True
-            )
-        candidate = self._serve(
-            "candidate", 0, False, point, self._engine(self.group_of(point)), workload, seed, top2=True
-        )
-        return [self._reference[engine_id], candidate]
+        """Greedy tokens of the fixed prompts, at the baseline and at the point, one request at a time. The baseline's
+        are kept for an engine's life. Raises TrialFailure."""
+        serving = Serving(self._spec, self._pool)
 
-    def _block(self, role: Role, pair: int, dropped: bool, point: Point, seed: int) -> PlacedBlock:
-        wanted = self._baseline if role == "baseline" else point
-        engine = self._engine(self.group_of(wanted))
-        return self._serve(role, pair, dropped, wanted, engine, self._spec.block_workload(), seed)
+        def serve(role: Role, wanted: Point) -> PlacedBlock:
+            engine = self.engine(self.group_of(wanted))
+            seed = seed_of(self._spec.seed, "accuracy")
+            requests = self._spec.accuracy_workload().draw([seed], vocab_size=engine.info.vocab_size)
+            return serving.serve(engine, wanted, requests, ONE_AT_A_TIME, role=role, pair=0, seed=seed, top2=True)
 
-    def _serve(
+        try:
+            engine_id = self.engine(self._baseline_group).info.engine_id
+            if engine_id not in self._reference:
+                self._reference[engine_id] = serve("baseline", self._baseline)
+            return [self._reference[engine_id], serve("candidate", point)]
+        except EngineError as error:
+            raise TrialFailure.of_engine(error) from error
+
+    def engine(self, group: Point) -> WarmEngine:
+        """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
+        engine = self._pool.get(group)
+        if not engine.is_warm:
+            begin, point = time.perf_counter(), {**self._baseline, **group}
+            serving = Serving(self._spec, self._pool)
+            requests = self._warm_up_requests(engine.info)
+            _, result = serving.run(engine, point, requests, ONE_AT_A_TIME.schedule(requests, [0]))
+            if not engine.is_known:
+                self._on_start(engine, time.perf_counter() - begin)
+                engine.is_known = True
+            serving.require_valid(point, engine, result)
+            engine.is_warm = True
+        return engine
+
+    def _block(
         self,
+        serving: Serving,
+        engine: WarmEngine,
+        point: Point,
         role: Role,
         pair: int,
-        dropped: bool,
-        point: Point,
-        engine: WarmEngine,
-        workload: Workload,
         seed: int,
-        *,
-        top2: bool = False,
+        dropped: bool,
     ) -> PlacedBlock:
-        prompts = make_prompts(workload, seed=[seed], vocab_size=engine.info.vocab_size)
-        retune_s, result = self._run(engine, point, prompts, self._spec.block_load(), top2=top2)
-        self._require_valid(role, point, engine, result)
-        block = MeasuredBlock(
-            role=role,
-            pair=pair,
-            dropped=dropped,
-            seed=seed,
-            retune_s=retune_s,
-            result=result,
-            metrics=block_metrics(result.requests, result.duration_s),
-        )
-        return PlacedBlock(block=block, info=engine.info, point=point)
-
-    def _run(
-        self, engine: WarmEngine, point: Point, prompts: Sequence[Prompt], load: Load, *, top2: bool = False
-    ) -> tuple[float, BlockResult]:
-        """Retune, then serve; return the seconds of the first and the result of the second."""
-        try:
-            retune_s = self._tune(engine, point)
-            return retune_s, engine.engine.run(prompts, load, top2=top2)
-        except EngineError:
-            self._pool.discard(engine)
-            raise
-
-    def _tune(self, engine: WarmEngine, point: Point) -> float:
-        live = {name: point[name] for name in self._space.names("live")}
-        if engine.live == live:
-            return 0.0
-        engine.live = None
-        try:
-            seconds = engine.engine.retune(live)
-        except ValueError as error:
-            raise TrialFailure("rejected", str(error), engine.info.log_path) from error
-        engine.live = live
-        return seconds
-
-    def _require_valid(self, role: Role, point: Point, engine: WarmEngine, result: BlockResult) -> None:
-        def failure(label: str, detail: str) -> TrialFailure:
-            return TrialFailure(label, detail, engine.info.log_path, at_baseline=role == "baseline")
-
-        failed = [request for request in result.requests if request.error is not None]
-        if failed:
-            detail = f"{len(failed)} of {len(result.requests)} requests failed, the first with: {failed[0].error}"
-            raise failure("request-failed", detail)
-        if cached := sum(request.cached_tokens for request in result.requests):
-            raise failure("prefix-cache-hit", f"{cached} prompt tokens came from the prefix cache")
-        if reason := not_in_force(self._space, point, self._spec.engine.plugin, engine.info, result):
-            raise failure(LABEL, reason)
+        """One block of the workload, again with other prompts when the load generator was late."""
+        spec = self._spec
+        for attempt in range(TRIES):
+            own = seed if attempt == 0 else seed_of(seed, attempt)
+            requests = spec.block_workload().draw([own], vocab_size=engine.info.vocab_size)
+            placed = serving.serve(
+                engine,
+                point,
+                requests,
+                spec.block_load(),
+                role=role,
+                pair=pair,
+                seed=own,
+                dropped=dropped,
+                slo=spec.slo,
+            )
+            if placed.block.outcome == "complete":
+                return placed
+        raise TrialFailure("late-load-generator", (placed.block.failure or "").partition(": ")[2], engine.info.log_path)
 
     def _require_effect(self, placed: Sequence[PlacedBlock]) -> None:
         """Once both blocks of a pair are there, the candidate's must differ from the baseline's in more than time."""
@@ -182,30 +172,12 @@ class Bench:
         if len(by_role) == 2 and (reason := no_effect(self._space, by_role["candidate"], by_role["baseline"])):
             raise TrialFailure(LABEL, reason, by_role["candidate"].info.log_path)
 
-    def _engine(self, group: Point) -> WarmEngine:
-        """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
-        engine = self._pool.get(group)
-        if not engine.is_warm:
-            begin, point = time.perf_counter(), {**self._baseline, **group}
-            _, result = self._run(engine, point, self._warm_up_prompts(engine.info), Load(concurrency=1))
-            if not engine.is_known:
-                self._on_start(engine, time.perf_counter() - begin)
-                engine.is_known = True
-            self._require_valid("baseline", point, engine, result)
-            engine.is_warm = True
-        return engine
-
-    def _warm_up_prompts(self, info: EngineInfo) -> Sequence[Prompt]:
+    def _warm_up_requests(self, info: EngineInfo) -> Sequence[Request]:
         """One prompt of two scheduler steps, if blocks have as much: the second goes through the context path, and
         what comes after is the same again."""
-        workload = self._spec.block_workload()
-        budget = info.in_force.max_num_batched_tokens or workload.input_len
-        length = min(workload.input_len, 2 * budget)
-        one = Workload(prompts=1, input_len=length, output_len=workload.output_len)
-        return make_prompts(one, seed=[_seed(self._spec.seed, "warm-up")], vocab_size=info.vocab_size)
-
-
-def _seed(*parts: object) -> int:
-    """A seed (63 bits) that names one block, the same on every machine."""
-    digest = hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+        seed = [seed_of(self._spec.seed, "warm-up")]
+        drawn = self._spec.block_workload().draw(seed, vocab_size=info.vocab_size)
+        longest = max((request.prompt for request in drawn), key=lambda prompt: len(prompt.token_ids))
+        budget = info.in_force.max_num_batched_tokens or len(longest.token_ids)
+        prompt = Prompt(token_ids=longest.token_ids[: 2 * budget], output_len=min(longest.output_len, WARM_UP_OUTPUT))
+        return [dataclasses.replace(drawn[0], prompt=prompt, follows=None, think_s=0.0)]

@@ -1,4 +1,4 @@
-"""The warm engines of a sweep: the baseline's, and the one that the present trials run on."""
+"""The warm engines of a sweep: the baseline's, and the one that the present trials run on, if both fit."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ class BaselineError(ChunksmithError):
 
 
 class EnginePool:
-    """Keeps at most two engines, one when all trials share the baseline's engine-scope values.
+    """Keeps at most ``capacity`` engines, 1 or 2: with one, asking for another group stops it.
 
     A start that fails is tried once more, since the reason may pass (memory that an earlier process still held). What
     fails again is taken to lie in the group's values: it is remembered, and not tried a third time.
     """
 
-    def __init__(self, make_engine: MakeEngine, base: EngineConfig, baseline_group: Point) -> None:
+    def __init__(
+        self, make_engine: MakeEngine, base: EngineConfig, baseline_group: Point, *, capacity: int = 2
+    ) -> None:
         self._make_engine, self._base, self._baseline_group = make_engine, base, baseline_group
+        self.capacity = capacity
         self._engines: dict[str, WarmEngine] = {}
         self._refused: dict[str, EngineError] = {}
 
@@ -58,7 +61,8 @@ class EnginePool:
             raise self._refused[key]
         if key not in self._engines:
             baseline = _key(self._baseline_group)
-            for other in [name for name in self._engines if baseline not in (name, key)]:
+            # The baseline's stays, unless there is room for one alone.
+            for other in [name for name in self._engines if self.capacity == 1 or baseline not in (name, key)]:
                 self._engines.pop(other).engine.stop()
             self._engines[key] = self._start(group, key)
         return self._engines[key]

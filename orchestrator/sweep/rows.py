@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from orchestrator.engines import EngineInfo, InForce
-from orchestrator.measurement import MeasuredBlock, PairedMeasurement
+from orchestrator.measurement import MeasuredBlock, PairedMeasurement, error_class
 from orchestrator.records import SCHEMA_VERSION
 from orchestrator.search import Point
 from orchestrator.sweep.spec import SweepSpec
 
-Phase = Literal["search", "confirm", "accuracy"]
+Phase = Literal["search", "confirm", "accuracy", "soak"]
 Outcome = Literal["complete", "infeasible", "failed", "lost"]
+Pairing = Literal["one engine", "two warm engines", "alternated starts"]
+"""On which engines the two roles of a pair were served."""
 Row = dict[str, object]
 
 
@@ -43,6 +46,12 @@ class TrialResult:
     info: EngineInfo | None = None
     log_path: str | None = None
     measurement: PairedMeasurement | None = None
+    pairing: Pairing = "one engine"
+
+
+def as_dropped(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
+    """The same blocks, kept as a record and out of every comparison."""
+    return [replace(one, block=replace(one.block, dropped=True)) for one in blocks]
 
 
 def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict[str, str]]) -> Row:
@@ -67,6 +76,9 @@ def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict
         "ratio_low": interval.low if interval else None,
         "ratio_high": interval.high if interval else None,
         "pairs": interval.pairs if interval else 0,
+        "verdict": measurement.verdict if measurement else None,
+        "stop": measurement.stop if measurement else None,
+        "pairing": result.pairing,
         "baseline_value": _mean(measurement, "baseline", spec),
         "candidate_value": _mean(measurement, "candidate", spec),
         "workspace_rows": force.workspace_rows,
@@ -123,24 +135,33 @@ def _block_row(spec: SweepSpec, trial: int, phase: Phase, number: int, placed: P
         "pair": block.pair,
         "role": block.role,
         "dropped": block.dropped,
+        "outcome": block.outcome,
+        "failure": block.failure,
         "engine_id": placed.info.engine_id,
         "point": _json(placed.point),
         "prompts_seed": block.seed,
+        "load": block.load,
         "started_at": result.started_at,
         "duration_s": result.duration_s,
         "retune_ms": block.retune_s * 1000.0,
         "requests": len(result.requests),
         "failed_requests": sum(request.error is not None for request in result.requests),
+        "failures": json.dumps(_failures(block), sort_keys=True),
+        "slip_p50_ms": block.slip.p50_s * 1000.0 if block.slip else None,
+        "slip_p99_ms": block.slip.p99_s * 1000.0 if block.slip else None,
+        "goodput_at_slo": None,
         **block.metrics,
         "workspace_rows": result.in_force.workspace_rows,
         "workspace_bytes": result.in_force.workspace_bytes,
-        "context_chunks": result.counters.context_chunks,
-        "workspace_entries": result.counters.workspace_entries,
-        "scheduler_steps": result.counters.scheduler_steps,
-        "max_step_tokens": result.counters.max_step_tokens,
-        "max_running_requests": result.counters.max_running_requests,
+        **asdict(result.counters),
         "cached_tokens": sum(request.cached_tokens for request in result.requests),
     }
+
+
+def _failures(block: MeasuredBlock) -> dict[str, int]:
+    """Failed requests by their class."""
+    labels = (error_class(request) for request in block.result.requests)
+    return dict(Counter(label for label in labels if label is not None))
 
 
 def _identity(spec: SweepSpec, trial: int) -> Row:

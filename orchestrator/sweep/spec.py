@@ -6,14 +6,23 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from orchestrator.engines import EngineConfig, KnobValue
-from orchestrator.measurement import Direction, PairPlan
+from orchestrator.measurement import Direction, PairPlan, Slo
+from orchestrator.measurement.pairing import FEWEST_TO_DECIDE
 from orchestrator.models import TinyMLAConfig, tiny_model
 from orchestrator.search import Knob, Scope, Space
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import Load, Workload
+from orchestrator.workloads import (
+    AnyWorkload,
+    ArrivalKind,
+    Arrivals,
+    ClosedLoop,
+    FixedLength,
+    RandomTokens,
+    WorkloadKind,
+)
 
 TINY_MODEL = "tiny-mla"
 """In place of a model's folder: the model that ``orchestrator.models`` builds."""
@@ -90,18 +99,25 @@ class KnobSection(_Section):
         return tuple(values)
 
 
-class WorkloadSection(_Section):
-    """Requests of one block; lengths in tokens."""
-
-    prompts: Count = 1
-    input_len: Count
-    output_len: Count = 1
+def _with_kind_of_workload(given: Any) -> Any:
+    """A workload without a kind is one of random tokens."""
+    return {"kind": "random", **given} if isinstance(given, Mapping) and "kind" not in given else given
 
 
-class LoadSection(_Section):
-    """Requests in flight at a time; null sends all at once."""
+def _with_kind_of_load(given: Any) -> Any:
+    """``{concurrency: 4}`` is short for a closed loop, ``{concurrency: null}`` for all requests at once.
 
-    concurrency: Count | None = 1
+    A rate needs its kind.
+    """
+    if not isinstance(given, Mapping) or "kind" in given or "rate" in given:
+        return given
+    if given == {"concurrency": None}:
+        return {"kind": "all_at_once"}
+    return {"kind": "closed_loop", **given}
+
+
+Workload = Annotated[AnyWorkload, BeforeValidator(_with_kind_of_workload)]
+Load = Annotated[Arrivals, BeforeValidator(_with_kind_of_load)]
 
 
 class ObjectiveSection(_Section):
@@ -119,12 +135,23 @@ class ObjectiveSection(_Section):
 
 
 class BlocksSection(_Section):
-    """How long a trial measures; see ``orchestrator.measurement.PairPlan``."""
+    """How long a trial measures; see ``orchestrator.measurement.PairPlan``.
+
+    Attributes:
+        delta: Points closer than this share are equal.
+        error: Bound on the probability that a trial's verdict (better, worse, equal) is false. A verdict needs
+            ``max_pairs`` of 8 or more.
+        prefix_cache_hits: ``wanted`` where requests of one block share prefixes on purpose. The cache is emptied before
+            every block in either case; ``forbidden`` fails a trial whose prompts were found in it.
+    """
 
     warmup: Annotated[int, Field(ge=0)] = 1
     min_pairs: Count = 2
     max_pairs: Count = 4
     half_width: Share = 0.03
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    error: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    prefix_cache_hits: Literal["forbidden", "wanted"] = "forbidden"
 
     @model_validator(mode="after")
     def _ordered(self) -> BlocksSection:
@@ -153,6 +180,36 @@ class AccuracySection(_Section):
     tolerance: Share = 0.1
 
 
+class RateSearchSection(_Section):
+    """The search for the largest rate at which the SLO holds; see ``orchestrator.measurement.RatePlan``.
+
+    Attributes:
+        low: Requests per second of the first probe.
+        high: No probe is above this.
+        requests: Requests of one probe.
+        probes: Most probes of one search.
+        precision: Stop when the smallest rate that failed is at most this share above the largest that held.
+    """
+
+    low: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    high: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    requests: Count = 100
+    probes: Count = 12
+    precision: Annotated[float, Field(gt=0, lt=1)] = 0.05
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RateSearchSection:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low:g} must be below high {self.high:g}")
+        return self
+
+
+class SoakSection(_Section):
+    """The worst batches, run on the confirmed points; see ``chunksmith soak``. 0 rounds switches it off."""
+
+    rounds: Annotated[int, Field(ge=0)] = 1
+
+
 class ResourcesSection(_Section):
     """What Ray sets aside for one engine."""
 
@@ -172,13 +229,16 @@ class SweepSpec(_Section):
     engine: EngineSection = EngineSection()
     space: Annotated[dict[str, KnobSection], Field(min_length=1)]
     baseline: dict[str, KnobValue] = {}
-    workload: WorkloadSection
-    load: LoadSection = LoadSection()
+    workload: Workload
+    load: Load = ClosedLoop(concurrency=1)
+    slo: Slo | None = None
+    rate_search: RateSearchSection | None = None
     objective: ObjectiveSection = ObjectiveSection()
     trials: Count
     blocks: BlocksSection = BlocksSection()
     confirm: ConfirmSection = ConfirmSection()
     accuracy: AccuracySection
+    soak: SoakSection = SoakSection()
     resources: ResourcesSection = ResourcesSection()
 
     def search_space(self) -> Space:
@@ -195,14 +255,19 @@ class SweepSpec(_Section):
         model = str(tiny_model(TinyMLAConfig(**self.tiny_model))) if self.model == TINY_MODEL else self.model
         return EngineConfig(model=model, args=self.engine.args, env=self.engine.env, plugin=self.engine.plugin)
 
-    def pair_plan(self) -> PairPlan:
-        """When a trial of the search stops measuring."""
+    def pair_plan(self, coin_seed: int) -> PairPlan:
+        """When a trial of the search stops measuring. ``coin_seed`` decides which role goes first in each pair, where
+        enough pairs are allowed for a verdict."""
         blocks = self.blocks
+        can_decide = blocks.max_pairs >= FEWEST_TO_DECIDE
         return PairPlan(
             min_pairs=blocks.min_pairs,
             max_pairs=blocks.max_pairs,
             warmup_blocks=blocks.warmup,
             half_width=blocks.half_width,
+            delta=blocks.delta if can_decide else None,
+            error=blocks.error,
+            coin_seed=coin_seed if can_decide else None,
         )
 
     def confirm_plan(self) -> PairPlan:
@@ -210,14 +275,19 @@ class SweepSpec(_Section):
         pairs = self.confirm.pairs
         return PairPlan(min_pairs=pairs, max_pairs=pairs, warmup_blocks=self.blocks.warmup)
 
-    def block_workload(self) -> Workload:
-        return Workload(**self.workload.model_dump())
+    def block_workload(self) -> WorkloadKind:
+        return self.workload
 
-    def accuracy_workload(self) -> Workload:
-        return Workload(**self.accuracy.model_dump(exclude={"tolerance"}))
+    def accuracy_workload(self) -> WorkloadKind:
+        accuracy = self.accuracy
+        return RandomTokens(
+            prompts=accuracy.prompts,
+            input_len=FixedLength(tokens=accuracy.input_len),
+            output_len=FixedLength(tokens=accuracy.output_len),
+        )
 
-    def block_load(self) -> Load:
-        return Load(concurrency=self.load.concurrency)
+    def block_load(self) -> ArrivalKind:
+        return self.load
 
     def to_yaml(self) -> str:
         """The resolved spec: every default is written out."""

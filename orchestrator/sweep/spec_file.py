@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
 from orchestrator.engines import LIVE_KNOBS, KnobValue
 from orchestrator.errors import UserError, unknown_name
-from orchestrator.measurement import METRIC_NAMES, needs_two_tokens
+from orchestrator.measurement import GOODPUT_AT_SLO, OBJECTIVES, needs_slo, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
-from orchestrator.sweep.spec import TINY_MODEL, KnobSection, SweepSpec, direction_of
+from orchestrator.sweep.spec import TINY_MODEL, SweepSpec, direction_of
+from orchestrator.sweep.spec_errors import one_line
 from orchestrator.vllm_plugin import CONFIG_KEY
 from orchestrator.vllm_plugin.arguments import engine_arguments
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-_MESSAGES = {
-    "missing": "is missing",
-    "model_type": "should be a mapping of keys",
-    "dict_type": "should be a mapping of keys",
-    "too_short": "should not be empty",
-}
 _MOST_POINTS = 100_000
 """The sampler lists all points of a group whenever it is asked for one."""
 
@@ -51,46 +45,10 @@ def load_spec(path: Path) -> SweepSpec:
     try:
         spec = SweepSpec.model_validate(content)
     except ValidationError as error:
-        raise _one_line(path, error) from error
+        raise one_line(path, error) from error
     _check_names(path, spec)
     _check_values(path, spec)
     return spec.model_copy(update={"model": _checked_model(path, spec)})
-
-
-def _one_line(path: Path, error: ValidationError) -> UserError:
-    """The first finding of pydantic as one line; an unknown key gets its nearest neighbour."""
-    findings = {_place(finding): finding for finding in reversed(error.errors())}
-    keys, first = list(findings.items())[-1]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        where = f"{path}: {'.'.join(keys[:-1])}" if len(keys) > 1 else str(path)
-        return UserError(f"{unknown_name('key', keys[-1], _keys_at(keys[:-1]), where=where)}{more}")
-    value = first["input"]
-    message = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, ").replace("Input should", "should"))
-    if len(keys) < len(first["loc"]):
-        message = "should be a number, true, false, text or null"
-    is_shown = first["type"] not in ("missing", "value_error")
-    got = f", got {value!r}" if is_shown and repr(value) not in message else ""
-    return UserError(f"{path}: {'.'.join(keys)}: {message[0].lower()}{message[1:]}{got}{more}")
-
-
-def _place(finding: ErrorDetails) -> tuple[str, ...]:
-    """Keys of the file that lead to a finding; of a knob's value pydantic also names the type that it tried."""
-    keys = tuple(str(part) for part in finding["loc"])
-    return keys[:-1] if keys[0] in ("space", "baseline") and keys[-1] in ("bool", "int", "float", "str") else keys
-
-
-def _keys_at(location: Sequence[str]) -> list[str]:
-    """Keys that the spec knows at a place."""
-    if len(location) == 2 and location[0] == "space":
-        return list(KnobSection.model_fields)
-    model: type[BaseModel] = SweepSpec
-    for part in location:
-        section = model.model_fields[part].annotation
-        assert isinstance(section, type)
-        assert issubclass(section, BaseModel)
-        model = section
-    return list(model.model_fields)
 
 
 def _check_names(path: Path, spec: SweepSpec) -> None:
@@ -118,8 +76,8 @@ def _check_names(path: Path, spec: SweepSpec) -> None:
     for name in spec.baseline:
         if name not in spec.space:
             raise unknown_name("knob", name, spec.space, where=f"{path}: baseline")
-    if spec.objective.metric not in METRIC_NAMES:
-        raise unknown_name("metric", spec.objective.metric, METRIC_NAMES, where=f"{path}: objective.metric")
+    if spec.objective.metric not in OBJECTIVES:
+        raise unknown_name("metric", spec.objective.metric, OBJECTIVES, where=f"{path}: objective.metric")
 
 
 def _check_reserved(path: Path, key: str, name: str) -> None:
@@ -132,26 +90,47 @@ def _check_values(path: Path, spec: SweepSpec) -> None:
     metric, direction = spec.objective.metric, spec.objective.direction
     if direction != direction_of(metric):
         raise UserError(f"{path}: objective.direction: must be {direction_of(metric)} for {metric}, got {direction}")
-    if needs_two_tokens(spec.objective.metric) and spec.workload.output_len < 2:
-        length = spec.workload.output_len
-        raise UserError(f"{path}: workload.output_len: {metric} needs at least 2 output tokens, got {length}")
+    _check_objective(path, spec)
     for name, section in spec.space.items():
         if name in LIVE_KNOBS:
             start = _start_value(spec, name) if section.scope == "live" else None
             _check_live_values(path, f"space.{name}", name, section.all_values(), start)
             _check_live_values(path, f"baseline.{name}", name, [spec.baseline.get(name)], start)
     limit = spec.engine.args.get("max_model_len")
-    for key, part in (("workload", spec.workload), ("accuracy", spec.accuracy)):
-        needed = part.input_len + part.output_len
-        if isinstance(limit, int) and needed > limit:
+    parts = (("workload", spec.block_workload()), ("accuracy", spec.accuracy_workload()))
+    for key, part in parts:
+        needed = part.longest_request()
+        if isinstance(limit, int) and needed is not None and needed > limit:
             raise UserError(f"{path}: {key}: {needed} tokens of input and output exceed max_model_len {limit}")
     if "mla_workspace_rows" in spec.space and (step := _largest_step(spec)) is not None:
-        for key, length in (("workload", spec.workload.input_len), ("accuracy", spec.accuracy.input_len)):
-            if length <= step:
+        for key, part in parts:
+            length = part.longest_input()
+            if length is not None and length <= step:
                 raise UserError(
                     f"{path}: {key}.input_len: must be above {step}, the tokens of a scheduler step: a prompt that "
                     f"fits into one step never reaches the workspace of mla_workspace_rows; got {length}"
                 )
+
+
+def _check_objective(path: Path, spec: SweepSpec) -> None:
+    metric, length = spec.objective.metric, spec.workload.longest_output()
+    if needs_two_tokens(metric) and length is not None and length < 2:
+        raise UserError(f"{path}: workload.output_len: {metric} needs at least 2 output tokens, got {length}")
+    if needs_slo(metric) and spec.slo is None:
+        raise UserError(f"{path}: slo: is missing; {metric} counts the requests that keep it")
+    if metric.endswith("_per_gpu") and spec.resources.gpus == 0:
+        raise UserError(f"{path}: resources.gpus: must be above 0 for {metric}, got 0")
+    if metric != GOODPUT_AT_SLO:
+        if spec.rate_search is not None:
+            raise UserError(f"{path}: rate_search: is only for the metric {GOODPUT_AT_SLO}, got {metric}")
+        return
+    if spec.rate_search is None:
+        raise UserError(f"{path}: rate_search: is missing; {GOODPUT_AT_SLO} searches between two rates")
+    if not hasattr(spec.load, "rate"):
+        raise UserError(
+            f"{path}: load.kind: must be constant, poisson or gamma for {GOODPUT_AT_SLO}, got {spec.load.kind}: the "
+            "search sets its rate"
+        )
 
 
 def _check_size(path: Path, spec: SweepSpec) -> None:

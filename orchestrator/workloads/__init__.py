@@ -12,6 +12,7 @@ from orchestrator.workloads.arrivals import (
     Schedule,
     TraceTime,
 )
+from orchestrator.workloads.drawing import draw_many
 from orchestrator.workloads.kinds import (
     AnyWorkload,
     BurstBehindGiant,
@@ -23,6 +24,7 @@ from orchestrator.workloads.kinds import (
     ShareGPT,
     Trace,
     WorkloadKind,
+    random_requests,
 )
 from orchestrator.workloads.lengths import (
     FixedLength,
@@ -32,7 +34,7 @@ from orchestrator.workloads.lengths import (
     UniformLength,
     ZipfLength,
 )
-from orchestrator.workloads.prompts import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads.prompts import Prompt
 from orchestrator.workloads.requests import Request
 
 __all__ = [
@@ -48,7 +50,6 @@ __all__ = [
     "GammaArrivals",
     "Length",
     "LengthKind",
-    "Load",
     "LognormalLength",
     "LongContext",
     "MultiTurn",
@@ -63,8 +64,8 @@ __all__ = [
     "Trace",
     "TraceTime",
     "UniformLength",
-    "Workload",
     "WorkloadKind",
     "ZipfLength",
-    "make_prompts",
+    "draw_many",
+    "random_requests",
 ]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from orchestrator.analysis import Answer, best, render
+from orchestrator.analysis import DECISION_LEVEL, Answer, best, render
 from orchestrator.errors import ChunksmithError, UserError
 from orchestrator.measurement.stats import paired_ratio
 from orchestrator.records import write_rows
@@ -167,9 +167,9 @@ def test_one_pair_is_no_winner_however_good(run: Run) -> None:
 
 def test_many_finalists_need_stronger_evidence(tmp_path: Path) -> None:
     """The same blocks, with an interval that excludes 1 at 95 % but not at 1 - 0.05 / 3."""
-    noise = (1.0, 1.08, 0.92)
-    single = paired_ratio([0.78 * factor for factor in noise], [1.0] * 3, level=0.95)
-    family = paired_ratio([0.78 * factor for factor in noise], [1.0] * 3, level=1 - 0.05 / 3)
+    noise = (1.0, 1.05, 0.95)
+    single = paired_ratio([0.78 * factor for factor in noise], [1.0] * 3, level=DECISION_LEVEL)
+    family = paired_ratio([0.78 * factor for factor in noise], [1.0] * 3, level=1 - (1 - DECISION_LEVEL) / 3)
     assert single.high < 1 < family.high
     alone = Run(tmp_path / "alone")
     alone.finalist(0, 0.78, pairs=3, noise=noise)
@@ -180,8 +180,19 @@ def test_many_finalists_need_stronger_evidence(tmp_path: Path) -> None:
     assert_none(best(among.path), "includes 1")
 
 
+def test_a_winner_needs_more_than_the_interval_that_is_shown(run: Run) -> None:
+    """So that of 100 studies without a better point at most one names a winner."""
+    noise = (1.0, 1.065, 0.935)
+    shown, decisive = (
+        paired_ratio([0.78 * factor for factor in noise], [1.0] * 3, level=level) for level in (0.95, DECISION_LEVEL)
+    )
+    assert shown.high < 1 < decisive.high
+    run.finalist(0, 0.78, pairs=3, noise=noise)
+    assert_none(best(run.path), f"the interval by which a winner is named (98.0%), {decisive.low:.3f} to")
+
+
 def test_a_finalist_that_was_never_confirmed_does_not_narrow_the_interval_of_the_others(tmp_path: Path) -> None:
-    noise = (1.0, 1.08, 0.92)
+    noise = (1.0, 1.05, 0.95)
     run = Run(tmp_path / "run")
     run.finalist(0, 0.78, pairs=3, noise=noise)
     assert best(run.path).decision == "winner"

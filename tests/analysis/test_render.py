@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.render import describe_change, format_ratio
 from orchestrator.analysis.run_spec import METRICS
+from orchestrator.measurement import OBJECTIVES
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_change_in_plain_words(metric: str, ratio: float, words: str) -> None:
     assert describe_change(metric, ratio) == words
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", OBJECTIVES)
 def test_every_metric_has_words(metric: str) -> None:
     assert describe_change(metric, 0.5).split()
 
@@ -44,3 +45,7 @@ def test_ratio_as_text(ratio: float, text: str) -> None:
 @given(st.floats(0.5, 2).filter(lambda value: abs(value - 1) > 1e-5))
 def test_a_ratio_that_is_not_one_does_not_look_like_one(ratio: float) -> None:
     assert float(format_ratio(ratio)) != 1
+
+
+def test_every_objective_can_be_answered() -> None:
+    assert sorted(METRICS) == sorted(OBJECTIVES)

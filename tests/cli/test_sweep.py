@@ -194,7 +194,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
 
     monkeypatch.setattr(cluster, "RayEngine", FaultyRayEngine)
     monkeypatch.setattr(cluster, "ray_session", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(cluster, "require_resources", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "engines_that_fit", lambda most, **_: most)
     return queue
 
 

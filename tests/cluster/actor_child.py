@@ -14,7 +14,7 @@ from orchestrator.cluster.reaper import Lease, engine_processes, lease_folder, s
 from orchestrator.engines import EngineConfig, EngineError
 from orchestrator.models import tiny_model
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import Load, Workload, make_prompts
+from orchestrator.workloads import Schedule, random_requests
 
 CONFIG = EngineConfig(
     model=str(tiny_model()),
@@ -41,10 +41,9 @@ def main() -> None:
         engine = RayEngine(Path(sys.argv[1]))
         info = engine.start(CONFIG)
         print(f"rows {info.in_force.workspace_rows}, bytes {info.in_force.workspace_bytes}")
-        workload = Workload(prompts=1, input_len=600, output_len=1)
-        prompts = make_prompts(workload, seed=[1], vocab_size=info.vocab_size)
+        requests = random_requests(1, input_len=600, output_len=1, seed=[1], vocab_size=info.vocab_size)
         engine.retune({"mla_workspace_rows": 65536})
-        force = engine.run(prompts, Load()).in_force
+        force = engine.run(requests, Schedule()).in_force
         print(f"rows {force.workspace_rows}, bytes {force.workspace_bytes}")
         lease = lease_folder() / f"{engine.engine_id}.json"
         owner = Lease.read(lease).owner_pid
@@ -53,7 +52,7 @@ def main() -> None:
         core = [p for p in psutil.Process(owner).children() if " ".join(p.cmdline()).startswith("VLLM::EngineCor")]
         os.kill(core[0].pid, signal.SIGKILL)
         try:
-            engine.run(prompts, Load())
+            engine.run(requests, Schedule())
         except EngineError as error:
             print(f"killed: {error.label}, {'lost' if error.lost else 'not lost'}")
         engine.abort()

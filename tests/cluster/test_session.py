@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from orchestrator.cluster import ray_session, require_resources, session
+from orchestrator.cluster import engines_that_fit, ray_session, session
 from orchestrator.errors import ChunksmithError, UserError
 
 
@@ -35,26 +35,30 @@ def test_the_auth_mode_must_be_chosen_before_ray_is_imported(monkeypatch: pytest
         pass
 
 
-@pytest.mark.parametrize(("engines", "gpus"), [(1, 4.0), (2, 2.0)])
-def test_what_fits_the_cluster_is_taken(monkeypatch: pytest.MonkeyPatch, engines: int, gpus: float) -> None:
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "fit"), [(4.0, 4.0, 1), (4.0, 2.0, 2), (8.0, 0.0, 1), (0.0, 0.0, 2), (0.5, 0.5, 2), (3.0, 0.0, 2)]
+)
+def test_as_many_engines_as_the_cluster_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, cpus: float, gpus: float, fit: int
+) -> None:
     monkeypatch.setattr(session, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
-    require_resources(engines, cpus=4.0, gpus=gpus)
+    assert engines_that_fit(2, cpus=cpus, gpus=gpus) == fit
+    assert engines_that_fit(1, cpus=cpus, gpus=gpus) == 1
 
 
 @pytest.mark.parametrize(
-    ("engines", "cpus", "gpus", "line"),
+    ("cpus", "gpus", "line"),
     [
-        (1, 1.0, 8.0, "resources.gpus: 1 engines with 8 GPUs each exceed the 4 of the cluster"),
-        (2, 1.0, 4.0, "resources.gpus: 2 engines with 4 GPUs each exceed the 4 of the cluster: an engine-scope knob"),
-        (2, 5.0, 0.0, "resources.cpus: 2 engines with 5 CPUs each exceed the 8 of the cluster: an engine-scope knob"),
+        (1.0, 8.0, "resources.gpus: an engine with 8 GPUs exceeds the 4 of the cluster"),
+        (9.0, 0.0, "resources.cpus: an engine with 9 CPUs exceeds the 8 of the cluster"),
     ],
 )
 def test_what_the_cluster_can_never_place_is_refused(
-    monkeypatch: pytest.MonkeyPatch, engines: int, cpus: float, gpus: float, line: str
+    monkeypatch: pytest.MonkeyPatch, cpus: float, gpus: float, line: str
 ) -> None:
     monkeypatch.setattr(session, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
-    with pytest.raises(UserError, match=f"^{line}"):
-        require_resources(engines, cpus=cpus, gpus=gpus)
+    with pytest.raises(UserError, match=f"^{line}$"):
+        engines_that_fit(2, cpus=cpus, gpus=gpus)
 
 
 def test_no_cluster_at_the_address() -> None:

@@ -18,10 +18,10 @@ import psutil
 
 from orchestrator.cluster.custody import Custody
 from orchestrator.cluster.reaper import engine_processes
-from orchestrator.engines import BlockResult, EngineConfig, EngineInfo, KnobValue
+from orchestrator.engines import BlockResult, EngineConfig, EngineInfo, KnobValue, StopRule
 from orchestrator.engines.vllm import VllmEngine
 from orchestrator.vllm_plugin import WorkerReport
-from orchestrator.workloads import Load, Prompt
+from orchestrator.workloads import Request, Schedule
 
 
 class InspectedEngine(VllmEngine):
@@ -55,8 +55,10 @@ class ChildEngine:
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
         return float(self._engine.retune(live_values))
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
-        block: BlockResult = self._engine.run(prompts, load, top2=top2)
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        block: BlockResult = self._engine.run(requests, schedule, top2=top2, stop=stop)
         return block
 
     def stop(self) -> None:

@@ -11,11 +11,11 @@ from orchestrator.engines.faulty import Faults, FaultyEngine, FaultyEngines
 from orchestrator.engines.testing import EngineConformance
 from orchestrator.measurement import block_metrics
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads import Prompt, Request, Schedule, random_requests
 
 ARGS: dict[str, Any] = {"max_model_len": 4096, "max_num_batched_tokens": 128, "max_num_seqs": 4}
 CONFIG = EngineConfig(model="none", args=ARGS)
-PROMPTS = make_prompts(Workload(prompts=3, input_len=600, output_len=4), seed=[0], vocab_size=1000)
+REQUESTS = random_requests(3, input_len=600, output_len=4, seed=[0], vocab_size=1000)
 
 
 class TestFaultyEngine(EngineConformance):
@@ -41,7 +41,7 @@ def started(faults: Faults | None = None, **kwargs: Any) -> FaultyEngine:
 
 def ttft_ms(engine: FaultyEngine, rows: int | None) -> float:
     engine.retune({"mla_workspace_rows": rows})
-    block = engine.run(PROMPTS, Load(concurrency=1))
+    block = engine.run(REQUESTS, Schedule(concurrency=1))
     ttft = block_metrics(block.requests, block.duration_s)["median_ttft_ms"]
     assert ttft is not None
     return ttft
@@ -55,7 +55,7 @@ def test_the_best_rows_are_known(best: int) -> None:
 
 
 def test_one_seed_gives_one_block_and_another_seed_another() -> None:
-    first, again, other = (started(seed=seed).run(PROMPTS, Load()) for seed in (1, 1, 2))
+    first, again, other = (started(seed=seed).run(REQUESTS, Schedule()) for seed in (1, 1, 2))
     assert first == again
     assert first.duration_s != other.duration_s
 
@@ -63,19 +63,19 @@ def test_one_seed_gives_one_block_and_another_seed_another() -> None:
 def test_a_block_can_kill_the_engine() -> None:
     fault = EngineError("engine-dead", "injected", lost=True)
     engine = started(Faults(run_errors={1: fault}))
-    engine.run(PROMPTS, Load())
+    engine.run(REQUESTS, Schedule())
     with pytest.raises(EngineError, match="injected"):
-        engine.run(PROMPTS, Load())
+        engine.run(REQUESTS, Schedule())
     with pytest.raises(EngineError, match="gone"):
-        engine.run(PROMPTS, Load())
+        engine.run(REQUESTS, Schedule())
     assert not engine.is_running
 
 
 def test_an_interrupt_leaves_the_engine_alive() -> None:
     engine = started(Faults(run_errors={0: KeyboardInterrupt()}))
     with pytest.raises(KeyboardInterrupt):
-        engine.run(PROMPTS, Load())
-    assert engine.run(PROMPTS, Load()).requests[0].error is None
+        engine.run(REQUESTS, Schedule())
+    assert engine.run(REQUESTS, Schedule()).requests[0].error is None
 
 
 def test_a_start_can_fail_for_some_configurations() -> None:
@@ -91,7 +91,7 @@ def test_a_start_can_fail_for_some_configurations() -> None:
 
 def test_requests_can_fail_and_hit_the_cache_in_one_block() -> None:
     engine = started(Faults(failed_requests={0: {1}}, cached_tokens={1: 16}))
-    first, second = engine.run(PROMPTS, Load()), engine.run(PROMPTS, Load())
+    first, second = engine.run(REQUESTS, Schedule()), engine.run(REQUESTS, Schedule())
     assert [request.error for request in first.requests] == [None, "injected fault", None]
     assert [request.error for request in second.requests] == [None] * 3
     assert [request.cached_tokens for request in first.requests] == [0] * 3
@@ -99,14 +99,14 @@ def test_requests_can_fail_and_hit_the_cache_in_one_block() -> None:
 
 
 def test_a_knob_can_be_out_of_force() -> None:
-    unused = started(Faults(workspace_unused=True)).run(PROMPTS, Load())
+    unused = started(Faults(workspace_unused=True)).run(REQUESTS, Schedule())
     assert (unused.counters.workspace_entries, unused.counters.context_chunks) == (0, 0)
     stuck = started(Faults(rows_in_force=48))
     stuck.retune({"mla_workspace_rows": 256})
-    assert stuck.run(PROMPTS, Load()).in_force.workspace_rows == 48
+    assert stuck.run(REQUESTS, Schedule()).in_force.workspace_rows == 48
     deaf = started(Faults(ignored_knobs={"max_num_batched_tokens"}))
     deaf.retune({"max_num_batched_tokens": 64, "mla_workspace_rows": 256})
-    force = deaf.run(PROMPTS, Load()).in_force
+    force = deaf.run(REQUESTS, Schedule()).in_force
     assert (force.max_num_batched_tokens, force.workspace_rows) == (128, 256)
 
 
@@ -119,14 +119,14 @@ def test_arguments_can_be_forced() -> None:
 def test_the_threshold_acts_only_beside_another_request(concurrency: int, cuts: int) -> None:
     engine = started()
     engine.retune({"long_prefill_token_threshold": 48})
-    assert engine.run(PROMPTS, Load(concurrency=concurrency)).counters.long_prefill_cuts == cuts
+    assert engine.run(REQUESTS, Schedule(concurrency=concurrency)).counters.long_prefill_cuts == cuts
 
 
 def test_tokens_can_be_wrong_at_a_point() -> None:
     engine = started(Faults(wrong_tokens_if=lambda live: live.get("mla_workspace_rows") == 256))
-    right = engine.run(PROMPTS, Load(), top2=True).requests[0]
+    right = engine.run(REQUESTS, Schedule(), top2=True).requests[0]
     engine.retune({"mla_workspace_rows": 256})
-    wrong = engine.run(PROMPTS, Load(), top2=True).requests[0]
+    wrong = engine.run(REQUESTS, Schedule(), top2=True).requests[0]
     differ = [a != b for a, b in zip(right.output_token_ids, wrong.output_token_ids, strict=True)]
     assert differ == [True, False, True, False]
     assert right.top2_gaps == [1.0] * 4
@@ -136,7 +136,7 @@ def test_context_chunks_by_hand() -> None:
     """600 tokens in steps of 128: contexts of 128, 256, 384 and 512 rows, in chunks of 96: 2 + 3 + 4 + 6."""
     engine = started()
     engine.retune({"mla_workspace_rows": 96})
-    counters = engine.run([Prompt(token_ids=range(600), output_len=1)], Load()).counters
+    counters = engine.run([Request(prompt=Prompt(token_ids=range(600), output_len=1))], Schedule()).counters
     assert (counters.context_chunks, counters.workspace_entries) == (15, 4 * 2)
     assert (counters.scheduler_steps, counters.max_step_tokens) == (5, 128)
 

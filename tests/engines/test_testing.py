@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue
+from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
 from orchestrator.engines.faulty import Faults, FaultyEngine
 from orchestrator.engines.testing import EngineConformance, Started, most_in_flight
-from orchestrator.workloads import Load, Prompt
+from orchestrator.workloads import Prompt, Request, Schedule
 
 CONFIG = EngineConfig(model="none", args={"max_model_len": 4096, "max_num_batched_tokens": 128, "max_num_seqs": 4})
 
@@ -28,8 +28,10 @@ class BrokenEngine(FaultyEngine):
         self._change = change
         self._last: BlockResult | None = None
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
-        block = self._change(super().run(prompts, load, top2=top2), self._last)
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        block = self._change(super().run(requests, schedule, top2=top2, stop=stop), self._last)
         self._last = block
         return block
 
@@ -82,15 +84,19 @@ class SilentInfo(FaultyEngine):
 class AllAtOnce(FaultyEngine):
     """Ignores the load's bound."""
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
-        return super().run(prompts, Load(), top2=top2)
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        return super().run(requests, Schedule(), top2=top2, stop=stop)
 
 
 class FailsTogether(FaultyEngine):
     """One bad request fails the block."""
 
-    def run(self, prompts: Sequence[Prompt], load: Load, *, top2: bool = False) -> BlockResult:
-        block = super().run(prompts, load, top2=top2)
+    def run(
+        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
+    ) -> BlockResult:
+        block = super().run(requests, schedule, top2=top2, stop=stop)
         if any(request.error for request in block.requests):
             raise EngineError("engine-error", "a request is too long")
         return block
@@ -240,7 +246,7 @@ def test_an_engine_that_outlives_its_abort_fails() -> None:
 def test_most_in_flight_by_hand() -> None:
     engine = FaultyEngine()
     engine.start(CONFIG)
-    block = engine.run([Prompt(token_ids=[1, 2], output_len=1)] * 4, Load())
+    block = engine.run([Request(prompt=Prompt(token_ids=[1, 2], output_len=1))] * 4, Schedule())
     spans = [(0.0, 1.0), (0.5, 2.0), (1.0, 3.0), (2.5, 2.6)]
     requests = [
         dataclasses.replace(request, send_s=send, end_s=end)

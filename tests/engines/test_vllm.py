@@ -18,7 +18,7 @@ from orchestrator.engines import Engine, EngineConfig, EngineError, RequestTimel
 from orchestrator.engines.testing import EngineConformance, Started
 from orchestrator.models import tiny_model
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import Load, Prompt, Workload, make_prompts
+from orchestrator.workloads import Request, Schedule, random_requests
 from tests.engines.child import ChildEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -38,7 +38,7 @@ ROW_BYTES = 576 * 2
 DEFAULT_ROWS = 8 * 4096
 """vLLM's own size at this length: 8 full-length requests, below its cap of 65,536 rows."""
 LAYERS = 2
-ONE_AT_A_TIME = Load(concurrency=1)
+ONE_AT_A_TIME = Schedule(concurrency=1)
 
 
 def config(**plugin: Any) -> EngineConfig:
@@ -46,9 +46,8 @@ def config(**plugin: Any) -> EngineConfig:
     return EngineConfig(model=str(tiny_model()), args=ARGS, env=ENV, plugin=settings)
 
 
-def prompts(count: int, length: int, output_len: int = 1, seed: int = 7) -> list[Prompt]:
-    workload = Workload(prompts=count, input_len=length, output_len=output_len)
-    return make_prompts(workload, seed=[seed], vocab_size=10_000)
+def requests(count: int, length: int, output_len: int = 1, seed: int = 7) -> list[Request]:
+    return random_requests(count, input_len=length, output_len=output_len, seed=[seed], vocab_size=10_000)
 
 
 def chunks_by_hand(length: int, step: int, rows: int) -> int:
@@ -125,7 +124,7 @@ class TestVllmEngine(EngineConformance):
     @pytest.mark.parametrize("step", [256, 128])
     def test_context_chunks_are_those_of_arithmetic(self, started: Started, rows: int, step: int) -> None:
         started.engine.retune({"mla_workspace_rows": rows, "max_num_batched_tokens": step})
-        counters = started.engine.run(prompts(1, 1500), ONE_AT_A_TIME).counters
+        counters = started.engine.run(requests(1, 1500), ONE_AT_A_TIME).counters
         started.engine.retune({})
         assert counters.context_chunks == chunks_by_hand(1500, step, rows)
         # One step a piece of the prompt, and in each but the first every layer enters the path once.
@@ -135,7 +134,7 @@ class TestVllmEngine(EngineConformance):
 
     def test_greedy_tokens_do_not_depend_on_the_cap(self, started: Started) -> None:
         """Equal, or first different where the two best tokens were so close that rounding decides."""
-        asked = prompts(6, 1500, output_len=4)
+        asked = requests(6, 1500, output_len=4)
         outputs = {}
         for rows in (DEFAULT_ROWS, 1024, 64):
             started.engine.retune({"mla_workspace_rows": rows})
@@ -148,7 +147,7 @@ class TestVllmEngine(EngineConformance):
 
     def test_all_live_requests_share_the_step_budget(self, started: Started) -> None:
         started.engine.retune({"max_num_batched_tokens": 128, "max_num_seqs": 2})
-        counters = started.engine.run(prompts(4, 400, output_len=4), Load()).counters
+        counters = started.engine.run(requests(4, 400, output_len=4), Schedule()).counters
         started.engine.retune({})
         assert (counters.max_step_tokens, counters.max_running_requests) == (128, 2)
 
@@ -157,7 +156,7 @@ class TestVllmEngine(EngineConformance):
         self, started: Started, concurrency: int, is_cut: bool
     ) -> None:
         started.engine.retune({"long_prefill_token_threshold": 64})
-        counters = started.engine.run(prompts(2, 600), Load(concurrency=concurrency)).counters
+        counters = started.engine.run(requests(2, 600), Schedule(concurrency=concurrency)).counters
         started.engine.retune({})
         assert (counters.long_prefill_cuts > 0) is is_cut
 
@@ -187,5 +186,5 @@ def check_tensor(started: Started, rows: int) -> None:
     assert report["workspace_rows"] == [rows]
     assert (report["builders"], report["workspace_alignment"]) == (1, 16)
     assert report["workspace_bytes"] == rows * ROW_BYTES
-    force = started.engine.run(prompts(1, 600), ONE_AT_A_TIME).in_force
+    force = started.engine.run(requests(1, 600), ONE_AT_A_TIME).in_force
     assert (force.workspace_rows, force.workspace_bytes) == (rows, rows * ROW_BYTES)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -10,11 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engines import RequestTimeline
-from orchestrator.measurement import METRIC_NAMES, block_metrics, needs_two_tokens
-from orchestrator.measurement.metrics import LATENCIES, STATISTICS
+from orchestrator.measurement import (
+    METRIC_NAMES,
+    STATISTICS,
+    THROUGHPUTS,
+    Slo,
+    as_of_arrival,
+    block_metrics,
+    latency_samples,
+    needs_slo,
+    needs_two_tokens,
+)
 from orchestrator.records import BLOCKS
 
 PERCENTILES = [90.0, 95.0, 99.0]
+OF_VLLM = ("ttft", "tpot", "itl", "e2el")
+OURS_ALONE = {
+    name
+    for name in METRIC_NAMES
+    if "guidellm" in name or "arrival" in name or "per_gpu" in name or name == "prefill_token_throughput"
+}
+limits = st.none() | st.floats(1.0, 20_000.0)
+slos = st.builds(Slo, ttft_ms=st.floats(1.0, 20_000.0), tpot_ms=limits, e2el_ms=limits)
 gaps = st.floats(min_value=1e-6, max_value=10.0)
 
 
@@ -68,11 +86,14 @@ def vllm_output(request: RequestTimeline) -> Any:
     )
 
 
-def vllm_metrics(requests: list[RequestTimeline], duration_s: float) -> dict[str, float | None]:
+def vllm_metrics(requests: list[RequestTimeline], duration_s: float, slo: Slo) -> dict[str, float | None]:
     """vLLM's own figures under our names; None where vLLM has put 0 for want of a value."""
     from vllm.benchmarks.serve import calculate_metrics
 
-    found, _ = calculate_metrics([], [vllm_output(request) for request in requests], duration_s, None, PERCENTILES, {})
+    goodput = {name: getattr(slo, f"{name}_ms") for name in ("ttft", "tpot", "e2el")}
+    goodput = {name: limit for name, limit in goodput.items() if limit is not None}
+    outputs = [vllm_output(request) for request in requests]
+    found, _ = calculate_metrics([], outputs, duration_s, None, PERCENTILES, goodput)
     ended = [request for request in requests if request.error is None]
     some = {
         "ttft": bool(ended),
@@ -81,7 +102,7 @@ def vllm_metrics(requests: list[RequestTimeline], duration_s: float) -> dict[str
         "itl": any(len(request.token_times_s) > 1 for request in ended),
     }
     metrics: dict[str, float | None] = {}
-    for latency in LATENCIES:
+    for latency in OF_VLLM:
         percentiles = dict(getattr(found, f"percentiles_{latency}_ms"))
         for statistic in STATISTICS:
             value = (
@@ -90,17 +111,19 @@ def vllm_metrics(requests: list[RequestTimeline], duration_s: float) -> dict[str
                 else percentiles[float(statistic[1:])]
             )
             metrics[f"{statistic}_{latency}_ms"] = float(value) if some[latency] else None
-    for name in ("request_throughput", "output_throughput", "total_token_throughput"):
+    for name in ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput"):
         metrics[name] = float(getattr(found, name))
     return metrics
 
 
 @pytest.mark.filterwarnings("ignore:All requests failed")
 @settings(max_examples=200)
-@given(requests=st.lists(timelines(), min_size=1, max_size=8), duration_s=st.floats(0.01, 1000.0))
-def test_the_figures_are_those_of_vllm_bench_serve(requests: list[RequestTimeline], duration_s: float) -> None:
-    ours, theirs = block_metrics(requests, duration_s), vllm_metrics(requests, duration_s)
-    assert set(ours) - set(theirs) == {"prefill_token_throughput"}
+@given(requests=st.lists(timelines(), min_size=1, max_size=8), duration_s=st.floats(0.01, 1000.0), slo=slos)
+def test_the_figures_are_those_of_vllm_bench_serve(
+    requests: list[RequestTimeline], duration_s: float, slo: Slo
+) -> None:
+    ours, theirs = block_metrics(requests, duration_s, slo=slo), vllm_metrics(requests, duration_s, slo)
+    assert set(ours) - set(theirs) == OURS_ALONE
     for name, expected in theirs.items():
         if expected is None:
             assert ours[name] is None, name
@@ -139,7 +162,7 @@ def test_single_token_requests_have_ttft_and_e2el_but_neither_tpot_nor_itl() -> 
     metrics = block_metrics([timeline(send=1.0, times=[1.25]), timeline(send=2.0, times=[2.75])], 4.0)
     assert metrics["mean_ttft_ms"] == metrics["mean_e2el_ms"] == 500.0
     for name in METRIC_NAMES:
-        assert (metrics[name] is None) == needs_two_tokens(name)
+        assert (metrics[name] is None) == (needs_two_tokens(name) or needs_slo(name) or "per_gpu" in name)
 
 
 def test_a_single_token_request_is_left_out_of_tpot() -> None:
@@ -171,6 +194,36 @@ def test_prefill_throughput_leaves_out_what_the_cache_had() -> None:
 
 def test_a_clock_that_saw_no_time_pass_gives_no_prefill_throughput() -> None:
     assert block_metrics([timeline(send=1.0, times=[1.0])], 1.0)["prefill_token_throughput"] is None
+
+
+@given(requests=st.lists(timelines(), min_size=1, max_size=5), gpus=st.integers(1, 64), slo=slos)
+def test_rates_of_a_gpu_are_the_rates_shared_out(requests: list[RequestTimeline], gpus: int, slo: Slo) -> None:
+    metrics = block_metrics(requests, 3.0, slo=slo, gpus=gpus)
+    for name in THROUGHPUTS:
+        if not name.endswith("_per_gpu"):
+            rate, each = metrics[name], metrics[f"{name}_per_gpu"]
+            assert (rate is None) == (each is None)
+            assert rate is None or each == pytest.approx(rate / gpus)
+
+
+def test_guidellms_tpot_counts_the_first_token() -> None:
+    """A second until the first of four tokens, and 0.2 s for each other: 1.6 s over 4 tokens."""
+    metrics = block_metrics([timeline(send=2.0, times=[3.0, 3.2, 3.4, 3.6])], 5.0)
+    assert metrics["mean_guidellm_tpot_ms"] == pytest.approx(400.0)
+    assert metrics["mean_tpot_ms"] == pytest.approx(200.0)
+
+
+def test_latencies_from_the_arrival_hold_the_wait_before_the_send() -> None:
+    request = dataclasses.replace(timeline(send=2.0, times=[3.0, 3.5]), arrival_s=1.25)
+    metrics = block_metrics([request], 5.0)
+    assert metrics["mean_arrival_ttft_ms"] == pytest.approx(1750.0)
+    assert metrics["mean_arrival_e2el_ms"] == pytest.approx(2250.0)
+    assert metrics["mean_arrival_ttft_ms"] == block_metrics(as_of_arrival([request]), 5.0)["mean_ttft_ms"]
+
+
+def test_samples_leave_out_what_failed() -> None:
+    good, bad = timeline(send=0.0, times=[1.0]), timeline(send=0.0, times=[2.0], error="failed")
+    assert latency_samples("ttft", [good, bad]) == [1.0]
 
 
 def test_no_figure_is_ever_not_a_number() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engines import BlockResult, Counters, InForce
 from orchestrator.measurement import Direction, MeasuredBlock, PairedMeasurement, PairPlan, Role, measure_pairs
+from orchestrator.measurement.pairing import FEWEST_TO_DECIDE
 from orchestrator.measurement.stats import PooledNoise, paired_ratio
 
 METRIC = "median_ttft_ms"
@@ -179,3 +180,50 @@ def test_a_fixed_plan_is_not_cut_short() -> None:
 def test_a_metric_that_a_block_lacks_is_an_error_and_never_a_number() -> None:
     with pytest.raises(ValueError, match="median_ttft_ms is not defined for this workload"):
         measure(lambda role, pair, dropped: None, PairPlan(min_pairs=1, max_pairs=1))
+
+
+def test_a_coin_says_which_role_goes_first() -> None:
+    plan = PairPlan(min_pairs=200, max_pairs=200, warmup_blocks=0, coin_seed=3)
+    _, recorder = measure(noisy(0.8, 0.1), plan)
+    firsts = [role for role, _, _ in recorder.calls[::2]]
+    assert 70 < firsts.count("baseline") < 130
+    assert [pair for _, pair, _ in recorder.calls] == [pair for pair in range(200) for _ in range(2)]
+    assert measure(noisy(0.8, 0.1), plan)[1].calls == recorder.calls
+    other = PairPlan(min_pairs=200, max_pairs=200, warmup_blocks=0, coin_seed=4)
+    assert measure(noisy(0.8, 0.1), other)[1].calls != recorder.calls
+
+
+@pytest.mark.parametrize(
+    ("ratio", "direction", "verdict"),
+    [
+        (0.8, "minimize", "better"),
+        (1.25, "minimize", "worse"),
+        (1.25, "maximize", "better"),
+        (0.8, "maximize", "worse"),
+        (1.0, "minimize", "equal"),
+    ],
+)
+def test_it_stops_at_a_verdict(ratio: float, direction: Direction, verdict: str) -> None:
+    plan = PairPlan(min_pairs=2, max_pairs=60, delta=0.05, coin_seed=0)
+    measured, _ = measure(noisy(ratio, 0.01), plan, direction=direction)
+    assert (measured.verdict, measured.stop) == (verdict, "decided")
+    assert FEWEST_TO_DECIDE <= measured.interval.pairs < 60
+
+
+def test_too_few_pairs_give_no_verdict() -> None:
+    plan = PairPlan(min_pairs=2, max_pairs=FEWEST_TO_DECIDE - 1, delta=0.02)
+    measured, _ = measure(noisy(0.5, 0.0001), plan, noise=NOISE)
+    assert (measured.verdict, measured.stop) == ("undecided", "all pairs")
+
+
+@pytest.mark.parametrize(
+    ("plan", "best_ratio", "stop"),
+    [
+        (PairPlan(min_pairs=2, max_pairs=5, half_width=0.5), None, "narrow"),
+        (PairPlan(min_pairs=2, max_pairs=5), 0.5, "worse than the best"),
+        (PairPlan(min_pairs=2, max_pairs=5), None, "all pairs"),
+    ],
+)
+def test_why_it_stopped_is_told(plan: PairPlan, best_ratio: float | None, stop: str) -> None:
+    measured, _ = measure(noisy(0.8, 0.01), plan, noise=NOISE, best_ratio=best_ratio)
+    assert measured.stop == stop

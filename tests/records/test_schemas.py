@@ -8,8 +8,20 @@ from orchestrator.records import SCHEMA_VERSION, SCHEMAS
 
 LATENCIES = "\n".join(
     f"{statistic}_{metric}_ms: double?"
-    for metric in ("ttft", "tpot", "itl", "e2el")
+    for metric in ("ttft", "tpot", "itl", "e2el", "guidellm_tpot", "arrival_ttft", "arrival_e2el")
     for statistic in ("mean", "median", "p90", "p95", "p99")
+)
+
+RATES = "\n".join(
+    f"{rate}{suffix}: double?"
+    for rate in (
+        "request_throughput",
+        "output_throughput",
+        "total_token_throughput",
+        "prefill_token_throughput",
+        "request_goodput",
+    )
+    for suffix in ("", "_per_gpu")
 )
 
 # A change here needs a new SCHEMA_VERSION. `?`: may be null.
@@ -32,6 +44,9 @@ GOLDEN = {
         ratio_low: double?
         ratio_high: double?
         pairs: int32
+        verdict: string?
+        stop: string?
+        pairing: string
         baseline_value: double?
         candidate_value: double?
         workspace_rows: int64?
@@ -55,23 +70,30 @@ GOLDEN = {
         pair: int32
         role: string
         dropped: bool
+        outcome: string
+        failure: string?
         engine_id: string
         point: string
         prompts_seed: int64
+        load: string
         started_at: timestamp[us, tz=UTC]
         duration_s: double
         retune_ms: double
         requests: int32
         failed_requests: int32
+        failures: string
+        slip_p50_ms: double?
+        slip_p99_ms: double?
         {LATENCIES}
-        request_throughput: double?
-        output_throughput: double?
-        total_token_throughput: double?
-        prefill_token_throughput: double?
+        {RATES}
+        goodput_at_slo: double?
         workspace_rows: int64?
         workspace_bytes: int64?
         context_chunks: int64
         workspace_entries: int64
+        area_plans: int64
+        area_limited: int64
+        long_prefill_cuts: int64
         scheduler_steps: int64
         max_step_tokens: int64
         max_running_requests: int64
@@ -102,14 +124,14 @@ GOLDEN = {
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_columns_are_those_of_this_version(table: str) -> None:
-    assert SCHEMA_VERSION == 1
+    assert SCHEMA_VERSION == 2
     columns = [f"{field.name}: {field.type}{'?' if field.nullable else ''}" for field in SCHEMAS[table]]
     assert columns == [line.strip() for line in GOLDEN[table].split("\n") if line.strip()]
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_schema_names_its_table_and_version(table: str) -> None:
-    assert SCHEMAS[table].metadata == {b"chunksmith.table": table.encode(), b"chunksmith.schema_version": b"1"}
+    assert SCHEMAS[table].metadata == {b"chunksmith.table": table.encode(), b"chunksmith.schema_version": b"2"}
 
 
 @pytest.mark.parametrize("table", SCHEMAS)

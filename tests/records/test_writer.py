@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ChunksmithError
-from orchestrator.records import SCHEMAS, RunFolder, read_arrow, write_rows, write_text_atomic
+from orchestrator.records import SCHEMA_VERSION, SCHEMAS, RunFolder, read_arrow, write_rows, write_text_atomic
 from tests.records.rows import no_file_larger_than, plain_row, rows, same
 
 
@@ -40,7 +40,7 @@ def test_rows_come_back_as_they_were_written(table: str, data: st.DataObject) ->
         assert path == run.table(table) / "part.parquet"
         assert pq.read_schema(path).equals(SCHEMAS[table], check_metadata=True)
         found = read_arrow(run.path, table).to_pylist()
-    assert [row.pop("schema_version") for row in found] == [1] * len(written)
+    assert [row.pop("schema_version") for row in found] == [SCHEMA_VERSION] * len(written)
     for before, after in zip(written, found, strict=True):
         assert before.keys() == after.keys()
         assert {name: (before[name], after[name]) for name in before if not same(before[name], after[name])} == {}
@@ -91,7 +91,7 @@ def test_numpy_values_are_taken(run: RunFolder) -> None:
         ("requests", {"output_token_ids": np.array([1.0])}, "column 'output_token_ids' is list"),
         ("trials", {"pairs": 2**31}, "column 'pairs' is int32"),
         ("trials", {"study": 5}, "column 'study' is string"),
-        ("trials", {"schema_version": 2}, "schema_version must be 1, got 2"),
+        ("trials", {"schema_version": 1}, "schema_version must be 2, got 1"),
         ("trials", {"started_at": datetime(2026, 1, 1)}, "'started_at' needs a time zone"),  # noqa: DTZ001
         ("trials", {"serve_args": ["a", None]}, "column 'serve_args' holds a list with a null member"),
         ("blocks", {"dropped": "no"}, "column 'dropped' is bool"),

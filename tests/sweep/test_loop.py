@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -170,7 +172,7 @@ def test_a_start_that_fails_once_is_tried_again(tmp_path: Path) -> None:
     ("faults", "failure", "detail"),
     [
         (Faults(failed_requests={1: [1]}), "request-failed", "1 of 2 requests failed"),
-        (Faults(cached_tokens={2: 16}), "prefix-cache-hit", "32 prompt tokens"),
+        (Faults(cached_tokens={2: 16}), "prefix-cache-hit", "16 prompt tokens of the first request"),
     ],
 )
 def test_a_block_that_went_wrong_fails_its_trial(tmp_path: Path, faults: Faults, failure: str, detail: str) -> None:
@@ -195,6 +197,7 @@ def test_a_knob_without_any_effect_stops_the_sweep_in_one_line_and_gives_no_numb
     assert "\n" not in message
     rows = read(run, "trials")
     assert [(row["outcome"], row["failure"]) for row in rows] == [("failed", "knob-not-in-force")]
+    # The warm-up block of the engine is nobody's, and the trial got no further.
     assert read(run, "blocks") == []
     assert [trial.state.name for trial in journal(run)] == ["FAIL"]
 
@@ -403,3 +406,212 @@ def test_a_metric_that_no_block_has_fails_the_trials_instead_of_the_sweep(tmp_pa
     with pytest.raises(ChunksmithError, match=r"\(6 failed\).*no-metric: median_itl_ms of a block is None"):
         run_sweep(spec, run, OneChunkEngine)
     require_whole(run, spec)
+
+
+def test_a_failed_trial_keeps_what_it_measured_and_what_failed(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    # Block 0 warms the engine up, 1 is the trial's own warm-up, 2 and 3 are its first pair.
+    run_sweep(spec, run, FaultyEngines(Faults(failed_requests={4: [1]})))
+    require_whole(run, spec)
+    own = [row for row in read(run, "blocks") if row["trial"] == 0]
+    assert [(row["outcome"], row["dropped"]) for row in own] == [("complete", True)] * 3 + [("failed", True)]
+    assert own[-1]["failure"] == "request-failed: 1 of 2 requests failed, the first with: injected fault"
+    assert own[-1]["failures"] == '{"injected fault": 1}'
+    errors = [row["error"] for row in read(run, "requests") if (row["trial"], row["block"]) == (0, 3)]
+    assert [isinstance(error, str) for error in errors] == [False, True]
+
+
+def test_an_attempt_that_lost_its_engine_is_kept_beside_the_one_that_counts(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(Faults(run_errors={4: LOST})))
+    require_whole(run, spec)
+    own = [row for row in read(run, "blocks") if row["trial"] == 0 and row["phase"] == "search"]
+    assert [row["dropped"] for row in own][:3] == [True] * 3
+    assert {row["engine_id"] for row in own if not row["dropped"]} == {"faulty-1"}
+
+
+def test_a_confirmation_that_fails_is_kept_and_made_again(tmp_path: Path) -> None:
+    class FailingGreedy(FaultyEngine):
+        """Fault: no block that asks for the best two tokens succeeds."""
+
+        def run(self, *args: Any, top2: bool = False, **kwargs: Any) -> Any:
+            if top2:
+                raise EngineError("cuda-oom", "out of memory", log_path="x.log")
+            return super().run(*args, **kwargs)
+
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FailingGreedy)
+    answer = best(run.path)
+    assert {finalist.obstacle for finalist in answer.finalists} <= {"not confirmed"}
+    run_sweep(spec, run, FaultyEngines(noise=0.005))
+    assert best(run.path).decision == "winner"
+
+
+def test_with_room_for_one_engine_pairs_are_measured_in_alternated_starts(tmp_path: Path) -> None:
+    spec = group_spec(confirm={"points": 0}, trials=4)
+    run, engines, running = new_run(tmp_path / "run", spec), FaultyEngines(), []
+
+    def make() -> FaultyEngine:
+        running.append(sum(engine.is_running for engine in engines.made))
+        return engines()
+
+    run_sweep(spec, run, make, engines=1)
+    require_whole(run, spec)
+    assert max(running) == 0
+    by_group = {row["engine_group"]: row["pairing"] for row in read(run, "trials")}
+    own = by_group.pop('{"block_size": 16}')
+    assert own == "one engine"
+    assert set(by_group.values()) == {"alternated starts"}
+    # AB BA AB: an engine serves the second block of a pair and the first of the next.
+    for trial in (row for row in read(run, "trials") if row["pairing"] == "alternated starts"):
+        blocks = [row for row in read(run, "blocks") if row["trial"] == trial["trial"]]
+        served = [row["engine_id"] for row in blocks]
+        assert len(set(served)) == trial["pairs"] + 1
+
+
+def test_two_warm_engines_are_told(tmp_path: Path) -> None:
+    spec = group_spec(confirm={"points": 0}, trials=4)
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run)
+    assert sorted(row["pairing"] for row in read(run, "trials")) == ["one engine"] + ["two warm engines"] * 3
+
+
+def test_trials_go_on_until_a_verdict_where_enough_pairs_are_allowed(tmp_path: Path) -> None:
+    spec = make_spec(trials=8, blocks={"warmup": 0, "min_pairs": 2, "max_pairs": 40, "half_width": 0.0})
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(noise=0.02))
+    require_whole(run, spec)
+    rows = read(run, "trials")
+    assert {row["stop"] for row in rows} >= {"decided"}
+    for row in rows:
+        assert (row["stop"] == "decided") == (row["verdict"] != "undecided")
+        assert row["verdict"] != "better" or row["ratio"] < 1
+    # A coin decides which role goes first.
+    firsts = [
+        [block["role"] for block in read(run, "blocks") if block["trial"] == row["trial"] and not block["dropped"]][::2]
+        for row in rows
+    ]
+    assert {role for roles in firsts for role in roles} == {"baseline", "candidate"}
+    assert any(len(set(roles)) == 2 for roles in firsts)
+
+
+def test_hits_inside_a_block_are_allowed_where_they_are_wanted(tmp_path: Path) -> None:
+    class Sharing(FaultyEngine):
+        """Fault: every request but the first of a block finds 16 tokens in the prefix cache."""
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            result = super().run(*args, **kwargs)
+            hits = [dataclasses.replace(one, cached_tokens=16 * (one.index > 0)) for one in result.requests]
+            return dataclasses.replace(result, requests=hits)
+
+    for wanted, outcome in (("wanted", "complete"), ("forbidden", "failed")):
+        spec = make_spec(blocks__prefix_cache_hits=wanted, load={"concurrency": 1})
+        run = new_run(tmp_path / wanted, spec)
+        if outcome == "failed":
+            with pytest.raises(ChunksmithError, match=r"blocks\.prefix_cache_hits is forbidden"):
+                run_sweep(spec, run, Sharing)
+        else:
+            run_sweep(spec, run, Sharing)
+        assert set(outcomes(run)) == {outcome}
+
+
+class Late(FaultyEngine):
+    """Fault: the load generator of the first blocks is late by a second."""
+
+    late_blocks = 2
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().run(*args, **kwargs)
+        if not 2 <= self.blocks <= 1 + self.late_blocks:
+            return result
+        late = [dataclasses.replace(one, arrival_s=one.send_s - 1.0) for one in result.requests]
+        return dataclasses.replace(result, requests=late)
+
+
+def test_a_block_whose_load_generator_was_late_is_served_again(tmp_path: Path) -> None:
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, Late)
+    require_whole(run, spec)
+    assert outcomes(run) == ["complete"] * spec.trials
+    own = [row for row in read(run, "blocks") if row["trial"] == 0 and row["phase"] == "search"]
+    assert [row["outcome"] for row in own][:3] == ["invalid", "invalid", "complete"]
+    assert own[0]["failure"].startswith("late-load-generator: the load generator was late: p99 dispatch slip 1000")
+    assert own[0]["slip_p99_ms"] == pytest.approx(1000.0)
+    assert len({row["prompts_seed"] for row in own[:3]}) == 3
+
+
+def test_a_load_generator_that_stays_late_fails_the_trial(tmp_path: Path) -> None:
+    class Later(Late):
+        """Fault: as long as it takes."""
+
+        late_blocks = 3
+
+    spec = make_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, Later)
+    require_whole(run, spec)
+    assert read(run, "trials")[0]["failure"] == "late-load-generator"
+
+
+def test_a_point_that_misses_the_slo_is_infeasible(tmp_path: Path) -> None:
+    # Two prompts of 2,048 tokens: about 24 ms at 1,024 rows, and more the further away.
+    spec = make_spec(slo={"ttft_ms": 25.0}, trials=12, load={"concurrency": 1})
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(noise=0.002))
+    require_whole(run, spec)
+    by_outcome = {row["outcome"] for row in read(run, "trials")}
+    assert by_outcome == {"complete", "infeasible"}
+    for row in read(run, "trials"):
+        if row["outcome"] == "infeasible":
+            assert row["failure"] == "slo"
+            assert row["failure_detail"].endswith("requests keep it, 99% have to")
+    answer = best(run.path)
+    assert answer.point is not None
+    assert answer.point["mla_workspace_rows"] == 1024
+
+
+def goodput_spec(**changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "engine": {"args": {"max_model_len": 8192, "max_num_batched_tokens": 512, "max_num_seqs": 2}},
+        "space": {"mla_workspace_rows": {"scope": "live", "values": [128, 1024, 4096]}},
+        "slo": {"ttft_ms": 200.0, "share": 0.95},
+        "load": {"kind": "constant", "rate": 5.0},
+        "objective": {"metric": "goodput_at_slo"},
+        "rate_search": {"low": 10.0, "high": 1000.0, "requests": 60, "probes": 14, "precision": 0.02},
+        "workload": {"prompts": 2, "input_len": 2048},
+        "trials": 3,
+        "blocks": {"warmup": 1, "min_pairs": 2, "max_pairs": 2},
+        "confirm": {"points": 1, "pairs": 3},
+    }
+    return make_spec(**{**values, **changes})
+
+
+def test_the_largest_rate_within_the_slo_can_be_the_objective(tmp_path: Path) -> None:
+    spec = goodput_spec()
+    run = new_run(tmp_path / "run", spec)
+    run_sweep(spec, run, FaultyEngines(noise=0.005))
+    require_whole(run, spec)
+    answer = best(run.path)
+    assert answer.point == {"mla_workspace_rows": 1024}
+    assert answer.decision == "winner"
+    assert answer.ratio is not None
+    assert answer.ratio > 1.2
+    counted = [row for row in read(run, "blocks") if not row["dropped"] and row["phase"] == "search"]
+    assert all(row["goodput_at_slo"] == json.loads(row["load"])["rate"] for row in counted)
+    probes = [row for row in read(run, "blocks") if row["phase"] == "search" and row["outcome"] == "stopped"]
+    assert probes
+    assert all(row["dropped"] for row in probes)
+
+
+def test_a_point_that_misses_the_slo_at_every_rate_is_infeasible(tmp_path: Path) -> None:
+    spec = goodput_spec(slo={"ttft_ms": 25.0}, space__mla_workspace_rows={"scope": "live", "values": [1024, 4096]},
+                        baseline={"mla_workspace_rows": 1024}, confirm={"points": 0})  # fmt: skip
+    run = new_run(tmp_path / "run", spec)
+    with pytest.raises(ChunksmithError, match="no trial gave a result"):
+        run_sweep(spec, run, FaultyEngines(noise=0.002))
+    found = {row["failure"] for row in read(run, "trials")}
+    assert found == {"constraint", "slo"}

@@ -72,7 +72,7 @@ def error_of(path: Path) -> str:
         ),
         (
             {"objective__metric": "median_tft_ms"},
-            "objective.metric: unknown metric 'median_tft_ms'; did you mean 'median_ttft_ms'? Allowed: mean_e2el_ms, ",
+            "objective.metric: unknown metric 'median_tft_ms'; did you mean 'median_ttft_ms'? Nearest of ",
         ),
         # A value of the wrong type or out of its range.
         ({"trials": 2.5}, "trials: should be a valid integer, got 2.5"),
@@ -209,6 +209,52 @@ def error_of(path: Path) -> str:
         ),
         ({"accuracy__input_len": 8192}, "accuracy: 8196 tokens of input and output exceed max_model_len 8192"),
         ({"workload__input_len": 8192}, "workload: 8193 tokens of input and output exceed max_model_len 8192"),
+        # Workload, load, SLO and the search for a rate.
+        (
+            {"workload": {"kind": "shared_prefx"}},
+            "workload: unknown kind 'shared_prefx'; did you mean 'shared_prefix'? Allowed: burst_behind_giant, ",
+        ),
+        (
+            {"workload": {"kind": "random", "input_len": {"kind": "zip"}}},
+            "workload.input_len: unknown kind 'zip'; did you mean 'zipf'? Allowed: fixed, ",
+        ),
+        ({"workload__promts": 3}, "workload: unknown key 'promts'; did you mean 'prompts'?"),
+        ({"workload__prompts": 0}, "workload.prompts: should be greater than or equal to 1, got 0"),
+        (
+            {"workload__input_len": {"kind": "uniform", "low": 9, "hihg": 10}},
+            "workload.input_len: unknown key 'hihg'; did you mean 'high'?",
+        ),
+        ({"workload__input_len": {"low": 9}}, "workload.input_len: kind is missing; allowed: fixed, uniform, "),
+        ({"load": {"kind": "posson", "rate": 1.0}}, "load: unknown kind 'posson'; did you mean 'poisson'?"),
+        ({"load": {"kind": "poisson", "rate": -1.0}}, "load.rate: should be greater than 0, got -1.0"),
+        ({"load": {"kind": "poisson", "rte": 1.0}}, "load: unknown key 'rte'; did you mean 'rate'?"),
+        ({"load": {"rate": 1.0}}, "load: kind is missing; allowed: all_at_once, closed_loop, constant, "),
+        ({"load": {"concurrency": 0}}, "load.concurrency: should be greater than or equal to 1, got 0"),
+        ({"slo": {"tttf_ms": 3.0}}, "slo: unknown key 'tttf_ms'; did you mean 'ttft_ms'?"),
+        ({"slo": {}}, "slo: give at least one limit: ttft_ms, tpot_ms or e2el_ms"),
+        ({"slo": {"ttft_ms": 0.0}}, "slo.ttft_ms: should be greater than 0, got 0.0"),
+        ({"objective__metric": "request_goodput"}, "slo: is missing; request_goodput counts the requests that keep it"),
+        (
+            {"objective__metric": "output_throughput_per_gpu"},
+            "resources.gpus: must be above 0 for output_throughput_per_gpu, got 0",
+        ),
+        ({"rate_search": {"low": 2.0, "high": 1.0}}, "rate_search: low 2 must be below high 1"),
+        (
+            {"rate_search": {"low": 1.0, "high": 2.0}},
+            "rate_search: is only for the metric goodput_at_slo, got median_ttft_ms",
+        ),
+        (
+            {"slo": {"ttft_ms": 1.0}, "objective__metric": "goodput_at_slo"},
+            "rate_search: is missing; goodput_at_slo searches between two rates",
+        ),
+        (
+            {
+                "slo": {"ttft_ms": 1.0},
+                "objective__metric": "goodput_at_slo",
+                "rate_search": {"low": 1.0, "high": 2.0},
+            },
+            "load.kind: must be constant, poisson or gamma for goodput_at_slo, got closed_loop: the search sets",
+        ),
         # The model.
         (
             {"model": "/nowhere/model"},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,20 +46,24 @@ def requests(count: int, times: list[float] | None = None) -> list[Request]:
     return [Request(prompt=prompt, at_s=times[index] if times else None) for index in range(count)]
 
 
+def times_of(kind: ArrivalKind, count: int, seed: int = 0) -> Sequence[float]:
+    return kind.schedule(requests(count), [seed]).times_of(count)
+
+
 @given(st.one_of(open_loops, ramps), st.integers(1, 300), st.integers(0, 2**32))
 def test_times_are_positive_and_in_order(kind: ArrivalKind, count: int, seed: int) -> None:
-    schedule = kind.schedule(requests(count), [seed])
-    assert len(schedule.times_s) == count
-    assert schedule.times_s[0] >= 0
-    assert all(np.isfinite(schedule.times_s))
+    times = times_of(kind, count, seed)
+    assert len(times) == count
+    assert times[0] >= 0
+    assert all(np.isfinite(times))
     # A ramp's times go through a root or a logarithm, which may be off in the last bits.
-    assert np.all(np.diff(schedule.times_s) >= -1e-9 * schedule.times_s[-1])
-    assert schedule.concurrency is None
+    assert np.all(np.diff(times) >= -1e-9 * times[-1])
+    assert kind.schedule(requests(count), [seed]).concurrency is None
 
 
 @given(open_loops, st.integers(1, 300), st.integers(0, 2**32))
 def test_the_last_arrival_is_exactly_n_over_rate(kind: ArrivalKind, count: int, seed: int) -> None:
-    assert kind.schedule(requests(count), [seed]).times_s[-1] == count / kind.rate  # type: ignore[attr-defined]
+    assert times_of(kind, count, seed)[-1] == count / kind.rate  # type: ignore[attr-defined]
 
 
 @given(ramps, st.integers(1, 300), st.integers(0, 2**32))
@@ -68,14 +73,12 @@ def test_a_ramp_takes_the_time_in_which_its_rate_adds_up(kind: RampArrivals, cou
         expected = 2 * count / (first + last)
     else:
         expected = count * np.log(last / first) / (last - first) if abs(last / first - 1) > 1e-6 else count / first
-    assert kind.schedule(requests(count), [seed]).times_s[-1] == pytest.approx(expected, rel=1e-6)
+    assert times_of(kind, count, seed)[-1] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", ["linear", "exponential"])
 def test_a_ramp_has_its_rate_in_the_middle(shape: Any) -> None:
-    times = np.array(
-        RampArrivals(from_rate=10.0, to_rate=90.0, shape=shape, spacing="even").schedule(requests(10_000), [0]).times_s
-    )
+    times = np.array(times_of(RampArrivals(from_rate=10.0, to_rate=90.0, shape=shape, spacing="even"), 10_000))
     middle = times[-1] / 2
     near = np.sum(np.abs(times - middle) < 1.0) / 2.0
     assert near == pytest.approx(50.0 if shape == "linear" else 30.0, rel=0.02)
@@ -83,7 +86,7 @@ def test_a_ramp_has_its_rate_in_the_middle(shape: Any) -> None:
 
 def test_gaps_have_the_spread_of_their_process() -> None:
     def variation(kind: ArrivalKind) -> float:
-        gaps = np.diff(kind.schedule(requests(50_000), [5]).times_s)
+        gaps = np.diff(times_of(kind, 50_000, 5))
         return float(np.std(gaps) / np.mean(gaps))
 
     assert variation(ConstantRate(rate=100.0)) == pytest.approx(0, abs=1e-6)

@@ -79,6 +79,11 @@ class Answer:
             error=self.error,
         )
 
+    @property
+    def first(self) -> float | None:
+        """When its first token came; None before."""
+        return self._times[0] if self._times else None
+
     def _tokens(self) -> int:
         return len(self._ids) if self._completed is None else self._completed
 

@@ -10,13 +10,16 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from orchestrator.engines import StopRule
 from orchestrator.measurement.loadgen.driver import Driver
 from orchestrator.measurement.loadgen.result import LoadResult, gone
 from orchestrator.measurement.loadgen.target import Target, no_answer_reason
 from orchestrator.workloads import Request, Schedule
 
 
-def run_load(target: Target, requests: Sequence[Request], schedule: Schedule) -> LoadResult:
+def run_load(
+    target: Target, requests: Sequence[Request], schedule: Schedule, *, stop: StopRule | None = None
+) -> LoadResult:
     """Send the requests at their times, follow every answer to its end, and return the raw timelines.
 
     It runs an event loop in the calling thread, and that process should do nothing else meanwhile: other threads
@@ -24,15 +27,17 @@ def run_load(target: Target, requests: Sequence[Request], schedule: Schedule) ->
 
     Args:
         requests: At least one.
-        schedule: One time for each request.
+        schedule: When they are due.
+        stop: Asked every second; a text ends the block. Requests under way are cancelled, by closing their
+            connections. It holds up the sends while it thinks.
 
     Raises:
         ChunksmithError: The server cannot be reached at all. One that dies later is told by ``LoadResult.lost``.
-        ValueError: There is no request, or not one time for each.
+        ValueError: There is no request, or the schedule is for another number of them.
     """
-    if not requests or len(requests) != len(schedule.times_s):
-        raise ValueError(f"{len(requests)} requests and {len(schedule.times_s)} times: need one time for each")
-    driver = Driver(target, requests, schedule, uuid.uuid4().hex[:12])
+    if not requests:
+        raise ValueError("there is no request")
+    driver = Driver(target, requests, schedule, uuid.uuid4().hex[:12], stop)
     with _many_files(), _no_collection(), asyncio.Runner() as runner:
         result = runner.run(driver.run())
     if result.lost is None and "disconnect" in result.failures:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import httptools
 
+from orchestrator.engines.timer import clock
 from orchestrator.measurement.loadgen.answer import Answer
-from orchestrator.measurement.loadgen.timer import clock
 
 _SHOWN = 200
 """Bytes of an error's body that are kept."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import os
 import socket
 from collections import deque
@@ -12,13 +13,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from orchestrator.engines import StopRule
+from orchestrator.engines.streaming import STOP_EVERY_S
+from orchestrator.engines.timer import Timer, clock, make_timer
 from orchestrator.errors import ChunksmithError
+from orchestrator.measurement.dispatch import dispatch_slip
 from orchestrator.measurement.loadgen.answer import Answer
 from orchestrator.measurement.loadgen.connection import Connection
 from orchestrator.measurement.loadgen.pool import ConnectionPool
-from orchestrator.measurement.loadgen.result import LoadResult, dispatch_slip, gone
+from orchestrator.measurement.loadgen.result import LoadResult, gone
 from orchestrator.measurement.loadgen.target import Target
-from orchestrator.measurement.loadgen.timer import Timer, clock, make_timer
 from orchestrator.workloads import Request, Schedule
 
 HEAD_START_S = 0.02
@@ -33,16 +37,24 @@ _FIRST_S = 0.2
 _LOOK_AHEAD_S = 0.1
 """Later on, connections are opened so long before the requests that need them."""
 
+_ENDED_EARLY = "the block was ended early"
+
 
 class Driver:
     """One block. ``run`` may be called once.
 
     The loop is open unless the schedule says otherwise: a request is sent at its time, whatever has become of those
     before it. Time-outs are exact to 10 ms.
+
+    Args:
+        name: Put in front of the ids of the requests.
+        stop: Asked every ``STOP_EVERY_S``; what it says ends the block.
     """
 
-    def __init__(self, target: Target, requests: Sequence[Request], schedule: Schedule, name: str) -> None:
-        self._target, self._requests = target, requests
+    def __init__(
+        self, target: Target, requests: Sequence[Request], schedule: Schedule, name: str, stop: StopRule | None = None
+    ) -> None:
+        self._target, self._requests, self._stop = target, requests, stop
         self._is_open = schedule.concurrency is None
         self._slots = schedule.concurrency or 0
         self._answers = [
@@ -50,7 +62,8 @@ class Driver:
             for index, request in enumerate(requests)
         ]
         starts = [index for index, request in enumerate(requests) if request.follows is None]
-        self._starts = deque(sorted((schedule.times_s[index], index) for index in starts))
+        times = schedule.times_of(len(requests))
+        self._starts = deque(sorted((times[index], index) for index in starts))
         self._follow_ups: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
         for index, request in enumerate(requests):
@@ -61,6 +74,9 @@ class Driver:
         self._flying: dict[Answer, Connection] = {}
         self._left = len(requests)
         self._lost: str | None = None
+        self._stopped: str | None = None
+        self._begin = 0.0
+        self._looked = 0.0
         self._next = float("inf")
         self._ticks: asyncio.TimerHandle | None = None
         self._timer: Timer
@@ -81,7 +97,7 @@ class Driver:
                 await self._pool.fill(max(1, first if self._is_open else min(first, self._slots)))
             except OSError as error:
                 raise ChunksmithError(f"{self._target.url}: cannot be reached: {_reason(error)}") from error
-            begin = clock() + HEAD_START_S
+            begin = self._begin = self._looked = clock() + HEAD_START_S
             started_at = datetime.now(UTC) + timedelta(seconds=HEAD_START_S)
             self._starts = deque((begin + time_s, index) for time_s, index in self._starts)
             self._free.extend([begin] * self._slots)
@@ -101,6 +117,7 @@ class Driver:
             requests=timelines,
             slip=dispatch_slip(timelines, is_closed=not self._is_open),
             lost=self._lost,
+            stopped=self._stopped,
         )
 
     # Called by connections.
@@ -162,6 +179,7 @@ class Driver:
 
     def _settle(self, answer: Answer, now: float, *, had_slot: bool = True) -> None:
         """One request is over: release what waited for it."""
+        answer.end = now
         self._left -= 1
         if had_slot and not self._is_open:
             self._free.append(now)
@@ -169,7 +187,8 @@ class Driver:
             if answer.error is None and self._lost is None:
                 heapq.heappush(self._follow_ups, (now + self._requests[index].think_s, index))
             else:
-                self._give_up(index, now, "the request before it in the conversation failed")
+                why = _ENDED_EARLY if self._stopped else "the request before it in the conversation failed"
+                self._give_up(index, now, why)
         if self._left == 0 and not self._ended.done():
             self._ended.set_result(None)
         elif self._starts or self._follow_ups:
@@ -201,16 +220,43 @@ class Driver:
         if self._lost is not None:
             return
         self._lost = gone(why)
+        self._send_no_more(("connect", why), "the server is gone")
+
+    def _send_no_more(self, waiting_for_connection: tuple[str, str], why_not_sent: str) -> None:
+        """Give up what has not been sent, and say why of both kinds."""
         queued = [*self._starts, *self._follow_ups]
         waiting = list(self._waiting)
         self._starts.clear()
         self._follow_ups.clear()
         self._waiting.clear()
         for answer in waiting:
-            answer.fail("connect", why)
+            answer.fail(*waiting_for_connection)
             self._settle(answer, clock())
         for due, index in queued:
-            self._give_up(index, due, "the server is gone")
+            self._give_up(index, due, why_not_sent)
+
+    def _ask(self, stop: StopRule) -> None:
+        """Tell the rule what is known of the requests that were sent, and end the block if it says so."""
+        self._looked = clock()
+        sent = [answer for answer in self._answers if answer.send is not None]
+        if not sent or self._lost is not None or self._left == 0:
+            return
+
+        def since(time: float | None) -> float:
+            return math.nan if time is None else time - self._begin
+
+        why = stop(
+            [since(answer.send) for answer in sent],
+            [since(answer.first) for answer in sent],
+            [since(answer.end) for answer in sent],
+            since(self._looked),
+        )
+        if why is None:
+            return
+        self._stopped = why
+        self._send_no_more(("not_sent", _ENDED_EARLY), _ENDED_EARLY)
+        for connection in list(self._flying.values()):
+            connection.fail("cancelled", _ENDED_EARLY)
 
     def _tick(self) -> None:
         self._ticks = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
@@ -226,6 +272,8 @@ class Driver:
         self._pool.drop_stale()
         if self._lost is None:
             self._pool.open_more(len(self._waiting), self._due_soon() if self._is_open else 0)
+        if self._stop is not None and clock() >= self._looked + STOP_EVERY_S:
+            self._ask(self._stop)
 
     def _on_own_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An error in a callback of ours ends the block; asyncio alone would log it and go on."""

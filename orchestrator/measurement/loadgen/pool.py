@@ -8,9 +8,9 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 
+from orchestrator.engines.timer import clock
 from orchestrator.measurement.loadgen.connection import Connection, Owner
 from orchestrator.measurement.loadgen.target import Target
-from orchestrator.measurement.loadgen.timer import clock
 
 MAX_IDLE_S = 1.0
 """An idle connection is closed after so long. A server closes it too, after 5 s as vLLM does or after 2 s as some do,

@@ -1,34 +1,14 @@
-"""What a block of load was, and whether the generator itself was on time."""
+"""What a block of load was."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-
 from orchestrator.engines import RequestTimeline
-
-MAX_SLIP_SHARE = 0.02
-"""A block whose p99 dispatch slip exceeds this share of the SLO, or of the median TTFT, is invalid."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DispatchSlip:
-    """How late the requests were sent: send minus intended arrival, in seconds. What was never sent does not count.
-
-    Attributes:
-        rate_error: Achieved over intended rate, minus 1, from the first to the last send; None in a closed loop, or for
-            fewer than two different arrivals.
-    """
-
-    p50_s: float
-    p99_s: float
-    max_s: float
-    rate_error: float | None
+from orchestrator.measurement.dispatch import DispatchSlip, error_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +21,10 @@ class LoadResult:
         requests: One timeline for each request, in their order. ``arrival_s`` is the intended arrival: from the
             schedule in an open loop, else when an answer's end released it. ``error`` begins with its class:
             ``connect``, ``disconnect``, ``timeout``, ``http_<status>``, ``server_error`` (inside the stream),
-            ``bad_answer``, ``short`` (fewer tokens than asked for) or ``not_sent``.
+            ``bad_answer``, ``short`` (fewer tokens than asked for), ``not_sent``, or ``cancelled`` by the stop rule.
         slip: None when nothing was sent.
         lost: Why the block was given up, where the server was gone; requests that had ended are kept.
+        stopped: Why the stop rule ended the block before its last request; None if it did not.
     """
 
     started_at: datetime
@@ -51,61 +32,14 @@ class LoadResult:
     requests: Sequence[RequestTimeline]
     slip: DispatchSlip | None
     lost: str | None
+    stopped: str | None = None
 
     @property
     def failures(self) -> Mapping[str, int]:
         """Number of failed requests by their class."""
-        return Counter(label for request in self.requests if (label := _label(request)) is not None)
+        return Counter(label for request in self.requests if (label := error_class(request)) is not None)
 
 
 def gone(why: str) -> str:
     """What ``lost`` says."""
     return f"the server is gone: {why}"
-
-
-def dispatch_slip(requests: Sequence[RequestTimeline], *, is_closed: bool) -> DispatchSlip | None:
-    """The slip of the requests that were sent; None if none was."""
-    sent = [request for request in requests if _label(request) not in ("not_sent", "connect")]
-    if not sent:
-        return None
-    arrivals = np.array([request.arrival_s for request in sent])
-    sends = np.array([request.send_s for request in sent])
-    slips = sends - arrivals
-    p50, p99 = np.percentile(slips, [50, 99])
-    error = None if is_closed or np.ptp(arrivals) == 0 else float(np.ptp(arrivals) / np.ptp(sends) - 1)
-    return DispatchSlip(p50_s=float(p50), p99_s=float(p99), max_s=float(slips.max()), rate_error=error)
-
-
-def _label(request: RequestTimeline) -> str | None:
-    """Class of the request's error."""
-    return None if request.error is None else request.error.partition(":")[0]
-
-
-def as_of_arrival(requests: Sequence[RequestTimeline]) -> list[RequestTimeline]:
-    """The same timelines with every send moved to the intended arrival.
-
-    Metrics computed from them hold what a user outside would have waited, also for the time in which the generator
-    could not send: they do not suffer from coordinated omission.
-    """
-    return [dataclasses.replace(request, send_s=request.arrival_s) for request in requests]
-
-
-def invalid_reason(result: LoadResult, *, slo_s: float | None = None) -> str | None:
-    """Why the block says nothing about the server; None for a valid block.
-
-    Args:
-        slo_s: The strictest SLO on a latency, in seconds; None compares with the median TTFT.
-    """
-    ttfts = [r.first_token_s - r.send_s for r in result.requests if r.error is None and r.first_token_s is not None]
-    if result.slip is None or not ttfts:
-        return "no request ended well"
-    if slo_s is None:
-        limit, name = MAX_SLIP_SHARE * float(np.median(ttfts)), "median TTFT"
-    else:
-        limit, name = MAX_SLIP_SHARE * slo_s, "SLO"
-    if result.slip.p99_s <= limit:
-        return None
-    return (
-        f"the load generator was late: p99 dispatch slip {result.slip.p99_s * 1e3:.3f} ms is above "
-        f"{limit * 1e3:.3f} ms, {MAX_SLIP_SHARE:.0%} of the {name}"
-    )

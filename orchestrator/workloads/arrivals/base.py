@@ -18,13 +18,21 @@ class Schedule:
     """When each request of a block is due.
 
     Attributes:
-        times_s: Seconds from the start of the block, one for each request in their order; all 0 in a closed loop. A
-            request that follows another is due after that one's end, and its time here is 0.
+        times_s: Seconds from the start of the block, one for each request in their order; None for all at 0, as in a
+            closed loop. A request that follows another is due after that one's end, and its time here is 0.
         concurrency: Requests in flight in a closed loop; None in an open loop, where no request waits for another.
     """
 
-    times_s: Sequence[float]
+    times_s: Sequence[float] | None = None
     concurrency: int | None = None
+
+    def times_of(self, count: int) -> Sequence[float]:
+        """The times of ``count`` requests. Raises ValueError if the schedule is for another number of them."""
+        if self.times_s is None:
+            return [0.0] * count
+        if len(self.times_s) != count:
+            raise ValueError(f"{count} requests and {len(self.times_s)} times: need one time for each")
+        return self.times_s
 
     @property
     def is_closed(self) -> bool:

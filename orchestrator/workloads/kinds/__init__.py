@@ -11,7 +11,7 @@ from orchestrator.workloads.kinds.burst_behind_giant import BurstBehindGiant
 from orchestrator.workloads.kinds.chunked_steps import ChunkedSteps
 from orchestrator.workloads.kinds.long_context import LongContext
 from orchestrator.workloads.kinds.multi_turn import MultiTurn
-from orchestrator.workloads.kinds.random_tokens import RandomTokens
+from orchestrator.workloads.kinds.random_tokens import RandomTokens, random_requests
 from orchestrator.workloads.kinds.shared_prefix import SharedPrefix
 from orchestrator.workloads.kinds.sharegpt import ShareGPT
 from orchestrator.workloads.kinds.trace import Trace
@@ -33,4 +33,5 @@ __all__ = [
     "SharedPrefix",
     "Trace",
     "WorkloadKind",
+    "random_requests",
 ]

@@ -27,5 +27,14 @@ class WorkloadKind(Section):
         """
 
     @abstractmethod
+    def longest_input(self) -> int | None:
+        """Tokens that no prompt exceeds; None where only a file can tell."""
+
+    @abstractmethod
+    def longest_output(self) -> int | None:
+        """Tokens that no answer exceeds; None where only a file can tell."""
+
     def longest_request(self) -> int | None:
         """Tokens of input and output that no request exceeds; None where only a file can tell."""
+        longest = (self.longest_input(), self.longest_output())
+        return None if longest[0] is None or longest[1] is None else longest[0] + longest[1]

@@ -43,5 +43,8 @@ class BurstBehindGiant(WorkloadKind):
                 requests.append(Request(prompt=prompt, at_s=at_s))
         return requests
 
-    def longest_request(self) -> int | None:
-        return max(self.giant_len, self.short_len.longest) + self.output_len.longest
+    def longest_input(self) -> int | None:
+        return max(self.giant_len, self.short_len.longest)
+
+    def longest_output(self) -> int | None:
+        return self.output_len.longest

@@ -52,8 +52,11 @@ class ChunkedSteps(WorkloadKind):
             for index in range(self.prompts)
         ]
 
-    def longest_request(self) -> int | None:
-        return self._input_len() + self.output_len
+    def longest_input(self) -> int | None:
+        return self._input_len()
+
+    def longest_output(self) -> int | None:
+        return self.output_len
 
     def _input_len(self) -> int:
         last = self.step_tokens if self.last_tokens is None else self.last_tokens

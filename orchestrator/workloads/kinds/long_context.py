@@ -35,8 +35,11 @@ class LongContext(WorkloadKind):
             for count in lengths
         ]
 
-    def longest_request(self) -> int | None:
-        return self.input_len + self.output_len
+    def longest_input(self) -> int | None:
+        return self.input_len
+
+    def longest_output(self) -> int | None:
+        return self.output_len
 
     def _lengths(self) -> list[int]:
         step = self.spread * self.input_len / max(self.prompts - 1, 1)

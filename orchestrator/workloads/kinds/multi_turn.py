@@ -58,6 +58,9 @@ class MultiTurn(WorkloadKind):
                 history += draw_tokens(tokens, output, vocab_size)
         return requests
 
-    def longest_request(self) -> int | None:
+    def longest_input(self) -> int | None:
         later = (self.turns.longest - 1) * (self.next_len.longest + self.output_len.longest)
-        return self.shared_len + self.first_len.longest + later + self.output_len.longest
+        return self.shared_len + self.first_len.longest + later
+
+    def longest_output(self) -> int | None:
+        return self.output_len.longest

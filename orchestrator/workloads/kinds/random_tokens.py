@@ -30,5 +30,18 @@ class RandomTokens(WorkloadKind):
             for count, output in zip(inputs, outputs, strict=True)
         ]
 
-    def longest_request(self) -> int | None:
-        return self.input_len.longest + self.output_len.longest
+    def longest_input(self) -> int | None:
+        return self.input_len.longest
+
+    def longest_output(self) -> int | None:
+        return self.output_len.longest
+
+
+def random_requests(
+    count: int, *, input_len: int, output_len: int, seed: Sequence[int], vocab_size: int
+) -> list[Request]:
+    """``count`` requests of fixed lengths in tokens: what ``RandomTokens`` draws from the same seed."""
+    kind = RandomTokens(
+        prompts=count, input_len=FixedLength(tokens=input_len), output_len=FixedLength(tokens=output_len)
+    )
+    return kind.draw(seed, vocab_size=vocab_size)

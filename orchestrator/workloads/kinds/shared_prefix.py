@@ -44,5 +44,8 @@ class SharedPrefix(WorkloadKind):
             return requests
         return [requests[index] for index in generator(seed, Stream.ORDER).permutation(len(requests))]
 
-    def longest_request(self) -> int | None:
-        return self.prefix_len + self.suffix_len.longest + self.output_len.longest
+    def longest_input(self) -> int | None:
+        return self.prefix_len + self.suffix_len.longest
+
+    def longest_output(self) -> int | None:
+        return self.output_len.longest

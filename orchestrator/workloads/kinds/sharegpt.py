@@ -68,6 +68,12 @@ class ShareGPT(WorkloadKind):
                 return requests
         raise UserError(f"{self.path}: {len(requests)} conversations are within the bounds, prompts is {self.prompts}")
 
+    def longest_input(self) -> int | None:
+        return self.max_input
+
+    def longest_output(self) -> int | None:
+        return self.output_len
+
     def longest_request(self) -> int | None:
         return self.max_request
 

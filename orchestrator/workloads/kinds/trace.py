@@ -53,6 +53,12 @@ class Trace(WorkloadKind):
             requests.append(Request(prompt=Prompt(token_ids=ids, output_len=row.output_len), at_s=row.at_s))
         return requests
 
+    def longest_input(self) -> int | None:
+        return None
+
+    def longest_output(self) -> int | None:
+        return None
+
     def longest_request(self) -> int | None:
         return self.max_request
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from orchestrator.engines import RequestTimeline
-from orchestrator.measurement import block_metrics
-from orchestrator.measurement.loadgen import LoadResult, as_of_arrival, invalid_reason
-from orchestrator.measurement.loadgen.result import dispatch_slip
+from orchestrator.measurement import as_of_arrival, block_metrics, dispatch_slip, invalid_reason
+from orchestrator.measurement.loadgen import LoadResult
 
 
 def timeline(arrival: float, slip: float = 0.0, ttft: float = 0.1, error: str | None = None) -> RequestTimeline:
@@ -83,11 +82,14 @@ def test_latency_from_the_arrival_holds_the_time_before_the_send() -> None:
 )
 def test_a_block_is_invalid_when_the_generator_was_late(slip: float, slo: float | None, is_valid: bool) -> None:
     """2 % of a median TTFT of 100 ms is 2 ms; of an SLO of 200 ms 4 ms, of one of 40 ms 0.8 ms."""
-    reason = invalid_reason(result([timeline(float(i), slip) for i in range(10)]), slo_s=slo)
+    requests = [timeline(float(i), slip) for i in range(10)]
+    reason = invalid_reason(requests, dispatch_slip(requests, is_closed=False), slo_s=slo)
     assert (reason is None) is is_valid
     if reason:
         assert f"p99 dispatch slip {slip * 1e3:.3f} ms" in reason
 
 
 def test_a_block_in_which_nothing_ended_well_is_invalid() -> None:
-    assert invalid_reason(result([timeline(0.0, error="timeout: a")]), slo_s=1.0) == "no request ended well"
+    requests = [timeline(0.0, error="timeout: a")]
+    slip = dispatch_slip(requests, is_closed=False)
+    assert invalid_reason(requests, slip, slo_s=1.0) == "no request ended well"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.measurement.loadgen import timer as module
-from orchestrator.measurement.loadgen.timer import Timer, clock, make_timer
+from orchestrator.engines import timer as module
+from orchestrator.engines.timer import Timer, clock, make_timer
 
 Make = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], Timer]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's")
