@@ -36,7 +36,7 @@ from orchestrator.analysis import DECISION_LEVEL
 from orchestrator.cluster import RayEngine, ray_session
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import MeasuredBlock, PairedMeasurement, PairPlan, Role, measure_pairs
-from orchestrator.measurement.stats import PooledNoise, SequentialTest, confirm
+from orchestrator.measurement.stats import PooledNoise, SequentialTest, confirm, paired_ratio
 from orchestrator.search import Point
 from orchestrator.sweep import EnginePool, Serving, SweepSpec, WarmEngine, load_spec, seed_of
 from orchestrator.workloads import FixedLength, RandomTokens
@@ -51,7 +51,7 @@ CONFIRM_PAIRS = 5
 CAPS = (1024, 896, 768, 640, 512, 384, 256)
 CALIBRATION = 6
 WANTED = 0.05
-MOST_PAIRS = 60
+MOST_PAIRS = 150
 DELTA, ERROR = 0.02, 0.01
 METRIC = "median_ttft_ms"
 
@@ -149,8 +149,6 @@ def _same(pairs: Pairs, sweeps: int, console: Console) -> dict[str, Any]:
 
 def _width_after(logs: Sequence[float]) -> dict[int, float]:
     """Median width (high / low - 1) of the 95 % interval after k pairs, over disjoint runs of k pairs."""
-    from orchestrator.measurement.stats import paired_ratio
-
     widths = {}
     for k in (3, 5, 8, 12, 20, 40):
         runs = [logs[first : first + k] for first in range(0, len(logs) - k + 1, k)]
@@ -192,12 +190,17 @@ def _logs(found: PairedMeasurement) -> list[float]:
 
 
 def _table_same(same: dict[str, Any]) -> Table:
-    table = Table(title=f"A/A: {same['sweeps']} sweeps, {same['pairs']} pairs, sd of a log ratio {same['sd_log']:.2%}")
-    table.add_column("pairs", justify="right")
-    table.add_column("width of the 95 % interval", justify="right")
+    table = Table(title="A/A")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_row("sweeps' worth of pairs", str(same["sweeps"]))
+    table.add_row("pairs", str(same["pairs"]))
+    table.add_row("sequential tests that said better", str(same["better"]))
+    table.add_row("sequential tests that said anything", str(same["decided"]))
+    table.add_row("sweeps with a false winner", str(same["winners"]))
+    table.add_row("standard deviation of a pair's log ratio", f"{same['sd_log']:.2%}")
     for pairs, width in same["width_after"].items():
-        table.add_row(str(pairs), f"{width:.2%}")
-    table.caption = f"better {same['better']}, any verdict {same['decided']}, false winners {same['winners']}"
+        table.add_row(f"median width of the 95 % interval after {pairs} pairs", f"{width:.2%}")
     return table
 
 

@@ -19,8 +19,8 @@ lack of requests, not of method: the excess has to outgrow the random walk of th
 huge prompt at 95 % load looks like over-saturation more often than 1 %. A log ratio that is skewed, because one side
 alone stalls now and then, is covered a little too rarely.
 
-Known to miss its bound: the paired t of 8 pairs on lognormal noise covers more than 97 %. Heavy tails inflate the
-variance estimate of a few symmetric log ratios; the interval is wider than it need be, on the safe side.
+Near its bound, and beyond it with some seeds: the paired t of 8 pairs on lognormal noise covers about 97 %. Heavy tails
+inflate the variance estimate of a few symmetric log ratios; the interval is wider than it need be, on the safe side.
 
 Run as ``python -m benchmarks.stats`` from the repository's root; ``--quick`` has too few studies for the bounds.
 """
@@ -31,6 +31,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,7 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from benchmarks._report import Bound, report
 from benchmarks._stats_noise import NOISES, Noise, Queue, ar1, normal, pairs, student_t3
+from orchestrator.analysis.best import DECISION_LEVEL, FAMILY_LEVEL
 from orchestrator.measurement.stats import (
     SequentialTest,
     baseline_drift,
@@ -58,6 +60,11 @@ COVERAGE = (0.93, 0.97)
 DIFFERENCE = 0.02
 ERROR = 0.01
 MAX_PAIRS = 1500
+
+SEED = 20261130
+"""Settings and bounds were fixed before a study with it was run, and not changed afterwards."""
+
+_seed: ContextVar[int] = ContextVar("_seed", default=SEED)
 
 Interval = tuple[float, float]
 
@@ -91,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run all studies and report; the exit code is 1 when a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_STUDIES} studies a line instead of {STUDIES}")
-    studies = QUICK_STUDIES if parser.parse_args(arguments).quick else STUDIES
+    parser.add_argument("--seed", type=int, default=SEED, help=f"seed of every study; {SEED} if omitted")
+    options = parser.parse_args(arguments)
+    studies = QUICK_STUDIES if options.quick else STUDIES
+    _seed.set(options.seed)
     groups: list[tuple[str, Callable[[int], list[Line]]]] = [
         ("Coverage of 95 % intervals of a ratio", ratio_coverage),
         ("Coverage of 95 % intervals of a percentile", percentile_coverage),
@@ -107,23 +117,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.extend(found)
     figures = {
         "studies": studies,
+        "seed": options.seed,
         "lines": [line.figure() for line in lines],
     }
     return report("stats", tables, figures, [bound for line in lines for bound in line.bounds()], console)
+
+
+def _generator(*key: int) -> np.random.Generator:
+    """The random numbers of one line."""
+    return np.random.default_rng([_seed.get(), *key])
 
 
 def ratio_coverage(studies: int) -> list[Line]:
     """Blocks with 5 % noise in pairs, and log ratios that resemble their neighbours."""
     lines = []
     for seed, (name, noise) in enumerate(NOISES.items()):
-        random = np.random.default_rng([1, seed])
+        random = _generator(1, seed)
         for label, drift in ((name, 0.0), (f"{name}, machine AR(0.9)", 0.05)):
             data = pairs(random, (studies, 8), noise, drift=drift, coin=False)
             got = [paired_ratio(a, b) for a, b in zip(data[0].tolist(), data[1].tolist(), strict=True)]
             lines.append(_coverage("ratio, 8 pairs", label, "paired t", [(i.low, i.high) for i in got], 1.0))
     for seed, (count, stretch, phi) in enumerate(((40, 5, 0.3), (100, 12, 0.6))):
         for which, (name, noise) in enumerate(NOISES.items()):
-            random = np.random.default_rng([2, seed, which])
+            random = _generator(2, seed, which)
             sides = [np.exp(0.05 * ar1(random, (studies, count), phi, noise)).tolist() for _ in range(2)]
             what, label = f"ratio, {count} pairs", f"{name}, pairs AR({phi})"
             booted = [bootstrap_ratio(a, b, stretch=stretch) for a, b in zip(*sides, strict=True)]
@@ -146,14 +162,14 @@ def percentile_coverage(studies: int) -> list[Line]:
     for seed, (tail, shape) in enumerate(tails):
         for percentile in (50.0, 90.0, 99.0):
             truth = float(shape(ndtri(percentile / 100)))
-            values = shape(normal(np.random.default_rng([3, seed, int(percentile)]), (studies, 1000)))
+            values = shape(normal(_generator(3, seed, int(percentile)), (studies, 1000)))
             got = [percentile_interval(study, percentile) for study in values]
             what = f"p{percentile:g}, 1,000 requests"
             lines.append(_coverage(what, tail, "order statistics", [(i.low, i.high) for i in got], truth))
     # Blocks: (blocks, requests a block, AR inside, sd of the level between blocks).
     for which, (blocks, size, phi, level) in enumerate(((20, 100, 0.5, 0.0), (20, 100, 0.5, 0.3), (20, 500, 0.9, 0.0))):
         for seed, (tail, shape) in enumerate(tails):
-            random = np.random.default_rng([4, seed, which])
+            random = _generator(4, seed, which)
             score = ar1(random, (studies, blocks * size), phi).reshape(studies, blocks, size)
             values = shape((score + level * normal(random, (studies, blocks, 1))) / math.sqrt(1 + level**2))
             noise = f"{tail}, AR({phi})" + (f", block levels {level:g} sd" if level else "")
@@ -172,14 +188,14 @@ def other_lines(studies: int) -> list[Line]:
     """Drift of 10 %, a warm-up of +50 %, and the answer of a sweep in which nothing is better."""
     lines = []
     for name, noise in (("normal", normal), ("Student t3", student_t3)):
-        random = np.random.default_rng([5, len(name)])
+        random = _generator(5, len(name))
         series = np.exp(0.05 * ar1(random, (4 * studies, 40), 0.6, noise) + np.linspace(0, math.log(1.1), 40))
         got = [baseline_drift(values, range(40)) for values in series]
         lines.append(
             _coverage("drift, 40 blocks", f"{name}, AR(0.6)", "line, AR(1)", [(d.low, d.high) for d in got], 1.1)
         )
 
-    random = np.random.default_rng(6)
+    random = _generator(6)
     warmup = 0.5 * np.exp(-np.arange(500) / 30)
     series = 1 + warmup + 0.1 * ar1(random, (studies, 500), 0.5, student_t3)
     cuts = [find_steady_state(values) for values in series]
@@ -190,7 +206,7 @@ def other_lines(studies: int) -> list[Line]:
     lines.append(Line("steady state not seen", "t3, AR(0.5)", "MSER-5", float(np.mean([not c.reached for c in cuts]))))
 
     # A sweep in which nothing is better: 20 points of 4 pairs, the best 4 confirmed with 12 fresh pairs.
-    random = np.random.default_rng(7)
+    random = _generator(7)
     many = 3 * studies
     candidate, baseline = pairs(random, (many * 20, 4), normal)
     found = np.log(candidate / baseline).mean(axis=1).reshape(many, 20).argmin(axis=1) + 20 * np.arange(many)
@@ -198,15 +214,23 @@ def other_lines(studies: int) -> list[Line]:
     lines.append(_rival("ratio of the best of 20", "normal", "search pairs", [(i.low, i.high) for i in naive], 1.0))
     lines.append(Line("false better, A/A sweep", "normal", "search pairs", float(np.mean([i.high < 1 for i in naive]))))
     fresh = np.stack(pairs(random, (many * 4, 12), student_t3)).reshape(2, many, 4, 12).tolist()
-    for family, bounded in ((0.95, False), (0.99, True)):
+    for family in (FAMILY_LEVEL, DECISION_LEVEL):
         sets = [confirm(list(zip(a, b, strict=True)), family_level=family) for a, b in zip(*fresh, strict=True)]
         method = f"4 confirmed, family {family:g}"
         together = float(np.mean([all(i.low <= 1 <= i.high for i in four) for four in sets]))
         lines.append(Line("all 4 intervals hold", "Student t3", method, together, at_least=family - 0.02))
         wrong = float(np.mean([any(i.high < 1 for i in four) for four in sets]))
-        lines.append(Line("false better, A/A sweep", "Student t3", method, wrong, at_most=0.01 if bounded else None))
+        lines.append(
+            Line(
+                "false better, A/A sweep",
+                "Student t3",
+                method,
+                wrong,
+                at_most=0.01 if family == DECISION_LEVEL else None,
+            )
+        )
 
-    random = np.random.default_rng(8)
+    random = _generator(8)
     truths = 0.05 * normal(random, (studies, 4))
     candidate, baseline = pairs(random, (studies * 4, 6), normal)
     ratios = (candidate / baseline).reshape(studies, 4, 6) * np.exp(truths)[..., None]
@@ -230,7 +254,7 @@ def sequential_lines(studies: int) -> list[Line]:
         ("Student t3, machine AR(0.9), alternating", student_t3, 0.05, False),
     ]
     for seed, (name, noise, drift, coin) in enumerate(scenes):
-        random = np.random.default_rng([9, seed])
+        random = _generator(9, seed)
         candidate, baseline = pairs(random, (studies, MAX_PAIRS), noise, drift=drift, coin=coin)
         same = np.log(candidate / baseline)
         verdicts, used = _decide(same)
@@ -265,7 +289,7 @@ def saturation_lines(studies: int) -> list[Line]:
     ):
         noise = f"{capacity:g} req/s, prefill CV {cv:g}"
         for load in (0.8, 0.9, 0.95, 1.2, 1.5, 2.0):
-            random = np.random.default_rng([10, int(capacity), int(cv), int(100 * load)])
+            random = _generator(10, int(capacity), int(cv), int(100 * load))
             queue = Queue(capacity=capacity, load=load, cv=cv, seconds=120.0 if load < 1 else 60.0)
             called = _call_saturation(queue, random, studies)
             if load < 1:

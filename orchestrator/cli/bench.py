@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def bench(
     assert resolved is not None
     only_url = {"--model": model, "--api-key-env": api_key_env, "--body": body, "--vocab-size": vocab_size}
     refuse({**only_url, "--timeout": timeout}, "is only for --url")
-    _on_engine(plan, resolved, run, address, _auth_mode(ray_auth), as_json=as_json)
+    _on_engine(plan, resolved, run, address, auth_mode(ray_auth), as_json=as_json)
 
 
 def _server(
@@ -146,7 +147,7 @@ def _on_engine(
 
     started: list[WarmEngine] = []
     # Ray first: it refuses a wrong address before there is a folder.
-    with ray_session(address, auth_mode=auth), _records(run) as folder, _logs(folder) as logs:
+    with ray_session(address, auth_mode=auth), stop_on_sigterm(), _records(run) as folder, _logs(folder) as logs:
 
         def make_engine() -> RayEngine:
             return RayEngine(logs, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
@@ -216,9 +217,3 @@ def _logs(run: RunFolder | None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="chunksmith-bench-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _auth_mode(given: str | None) -> Literal["token", "disabled"] | None:
-    if given in (None, "token", "disabled"):
-        return cast(Literal["token", "disabled"] | None, given)
-    raise UserError(f"--ray-auth: must be token or disabled, got {given!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.sweep import _auth_mode, _stop_on_sigterm
+from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.errors import ChunksmithError, UserError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def soak(
     from orchestrator.sweep import load_spec, point_to_soak, soak_trial
     from orchestrator.sweep.progress import describe
 
-    auth_mode = _auth_mode(ray_auth)
+    auth = auth_mode(ray_auth)
     folder = RunFolder.open(run)
     spec = load_spec(folder.spec)
     number = _winner(folder) if trial is None else trial
@@ -51,7 +51,7 @@ def soak(
         return engine
 
     say(f"soak of trial {number}: {describe(point)}: {span}, run {folder.path}")
-    with folder.lock(), ray_session(address, auth_mode=auth_mode), _stop_on_sigterm():
+    with folder.lock(), ray_session(address, auth_mode=auth), stop_on_sigterm():
         engines_that_fit(1, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
         record = soak_trial(spec, folder, make_engine, number, point, rounds=wanted, say=say)
     where = soak_path(folder.path, number)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.cli.resume_command import resume_command
 from orchestrator.errors import ChunksmithError, UserError
 
@@ -44,12 +42,12 @@ def sweep(
     ] = None,
 ) -> None:
     """Run a sweep: measure, record, confirm the best, and say which configuration to deploy."""
-    auth_mode = _auth_mode(ray_auth)
+    auth = auth_mode(ray_auth)
     folder, resolved, made_here = _open(spec, run, resume, trials)
     go_on = resume_command(folder.path, address=address, ray_auth=ray_auth)
     try:
         with folder.lock():
-            _run(folder, resolved, address, auth_mode, dashboard_port)
+            _run(folder, resolved, address, auth, dashboard_port)
     except UserError:
         # Before the sweep began: the same command, mended, shall not find a run in its way.
         if not resume and not folder.provenance.exists():
@@ -70,7 +68,7 @@ def sweep(
 
 
 def _run(
-    folder: RunFolder, spec: SweepSpec, address: str | None, auth_mode: AuthMode | None, dashboard_port: int | None
+    folder: RunFolder, spec: SweepSpec, address: str | None, auth: AuthMode | None, dashboard_port: int | None
 ) -> None:
     from rich.console import Console
 
@@ -90,7 +88,7 @@ def _run(
     with progress:
         progress.engine_state("starting Ray" if address is None else f"joining Ray at {address}")
         # Inside, because `ray.init` sets a handler of its own, which ends the process.
-        with ray_session(address, auth_mode=auth_mode, dashboard_port=dashboard_port), _stop_on_sigterm():
+        with ray_session(address, auth_mode=auth, dashboard_port=dashboard_port), stop_on_sigterm():
             # With an engine-scope knob the baseline's engine stays warm beside the candidate's, if both fit.
             wanted = 2 if len(spec.search_space().groups()) > 1 else 1
             engines = engines_that_fit(wanted, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
@@ -163,26 +161,6 @@ def _latest_run() -> Path:
     if not specs:
         raise UserError(f"{DEFAULT_RUNS}: holds no run to resume; give --run, or start one with a spec")
     return max(specs, key=lambda spec: spec.stat().st_mtime).parent
-
-
-def _auth_mode(given: str | None) -> Literal["token", "disabled"] | None:
-    if given in (None, "token", "disabled"):
-        return cast(Literal["token", "disabled"] | None, given)
-    raise UserError(f"--ray-auth: must be token or disabled, got {given!r}")
-
-
-@contextmanager
-def _stop_on_sigterm() -> Iterator[None]:
-    """Meanwhile SIGTERM (``ray job stop``, a batch system) ends the sweep as Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _print_answer(folder: RunFolder) -> None:

@@ -49,6 +49,8 @@ def ray_session(
     if address is None:
         # An engine is one worker; Ray would start one for each core at once, and the engine's start competes with them.
         os.environ.setdefault("RAY_enable_worker_prestart", "0")
+        # Left to itself, Ray runs its workers at niceness 15, and an engine would be measured behind everything else.
+        os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     try:

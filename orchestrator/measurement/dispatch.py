@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,11 @@ def dispatch_slip(requests: Sequence[RequestTimeline], *, is_closed: bool) -> Di
 def error_class(request: RequestTimeline) -> str | None:
     """Class of a request's error: the word in front of its colon. None for a request that ended well."""
     return None if request.error is None else request.error.partition(":")[0]
+
+
+def count_failures(requests: Sequence[RequestTimeline]) -> dict[str, int]:
+    """Number of failed requests by the class of their error."""
+    return dict(Counter(label for request in requests if (label := error_class(request)) is not None))
 
 
 def as_of_arrival(requests: Sequence[RequestTimeline]) -> list[RequestTimeline]:

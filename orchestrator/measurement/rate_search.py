@@ -98,11 +98,11 @@ class RateSearch:
     little a short probe proves: at a share of 0.99 that takes hundreds of requests.
 
     **Replicates.** ``known`` probes (earlier searches of the same engine, point, SLO and plan; latest last) say where
-    to begin and count for the interval; the rate comes from own probes alone, one of which held there. The search
-    begins next to the middle of the known bracket, moves by 1, 2, 4 steps until its own is closed (mostly 2 probes)
-    and repeats no end. On one grid replicates agree better than they know, so each is shifted against that of the last
-    known probe by the golden section of a step: the rounding averages out (dither). Servers with one plan go through
-    the same shifts. Compare first searches with first ones: they have a path and a bias of their own.
+    to begin and count for the interval; the rate is from own probes alone, one of which held there. It begins next to
+    the middle of the known bracket, moves by 1, 2, 4 steps until its own is closed (mostly 2 probes), repeats no end.
+    Each grid is shifted against the last by the golden section of a step, so that rounding averages out (dither) and
+    does not look like agreement. Servers with one plan go through the same shifts: compare first searches with first
+    ones. Where a step changes little, replicates are correlated (up to 0.3 in simulations), as each begins at the last.
     """
 
     def __init__(self, plan: RatePlan, known: Sequence[Probe] = ()) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from orchestrator.analysis import best
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import GOODPUT_AT_SLO, PairPlan
-from orchestrator.measurement.stats import RatioInterval
 from orchestrator.records import RunFolder
 from orchestrator.search import Point, group_schedule, violated
 from orchestrator.sweep.knob_check import EQUALS_BASELINE, equals_baseline
@@ -18,7 +18,7 @@ from orchestrator.sweep.knob_check import LABEL as KNOB_NOT_IN_FORCE
 from orchestrator.sweep.ledger import Ledger, TrialRecord
 from orchestrator.sweep.measure import Bench
 from orchestrator.sweep.pool import EnginePool, MakeEngine, WarmEngine
-from orchestrator.sweep.progress import Progress, describe_interval
+from orchestrator.sweep.progress import Progress, describe, describe_interval
 from orchestrator.sweep.provenance import Provenance
 from orchestrator.sweep.rows import Outcome, Pairing, PlacedBlock, TrialResult, as_dropped
 from orchestrator.sweep.serving import TrialFailure, seed_of
@@ -87,6 +87,7 @@ class Sweep:
                     raise refusal
             self._ledger.require_result()
             self._confirm()
+            self._soak_winner()
         except BaseException:
             self._pool.discard_all()
             raise
@@ -205,18 +206,23 @@ class Sweep:
         plan = self._spec.confirm_plan()
         measurement, placed = self._bench.compare(number, "confirm", point, plan)
         greedy = self._bench.greedy(point)
-        verdict, rounds = describe_interval(measurement.interval), self._spec.soak.rounds
-        if rounds and self._is_better(measurement.interval):
-            soaked = Soak(self._spec, self._base, self._bench, self._pool).run(number, point, rounds)
-            # Before the confirmation: what is confirmed has everything.
-            self._ledger.write_soak(number, soaked.placed, soaked.record)
-            verdict += f"; {soaked.verdict}"
         self._ledger.write_confirmation(number, placed, greedy)
-        return verdict
+        return describe_interval(measurement.interval)
 
-    def _is_better(self, interval: RatioInterval) -> bool:
-        """Whether a point can win: a soak is not spent on others."""
-        return interval.high < 1 if self._spec.objective.direction == "minimize" else interval.low > 1
+    def _soak_winner(self) -> None:
+        """Soak the point that would be recommended; where it breaks, the next one that would be then."""
+        rounds = self._spec.soak.rounds
+        while rounds and (answer := best(self._run.path)).decision == "winner" and answer.soak == "not run":
+            assert answer.trial is not None
+            number, point = answer.trial, self._ledger.trials[answer.trial].point
+            self._progress.phase = "soak"
+            label = f"soaking trial {number}"
+            self._progress.say(f"{label}: {describe(point)}")
+            soaked = Soak(self._spec, self._base, self._bench, self._pool, self._progress.say).run(
+                number, point, rounds
+            )
+            self._ledger.write_soak(number, soaked.placed, soaked.record)
+            self._progress.say(f"{label}: {soaked.verdict}")
 
     def _attempt(self, measure: Callable[[], T], before: list[PlacedBlock]) -> tuple[T, int]:
         """Measure, again if an engine is lost under it; return what it gave and the number of attempts before.

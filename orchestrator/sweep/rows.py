@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from orchestrator.engines import EngineInfo, InForce
-from orchestrator.measurement import MeasuredBlock, PairedMeasurement, error_class
+from orchestrator.measurement import MeasuredBlock, PairedMeasurement, count_failures
 from orchestrator.records import SCHEMA_VERSION
 from orchestrator.search import Point
 from orchestrator.sweep.spec import SweepSpec
 
-Phase = Literal["search", "confirm", "accuracy", "soak"]
+Phase = Literal["search", "confirm", "accuracy", "soak", "bench"]
 Outcome = Literal["complete", "infeasible", "failed", "lost"]
 Pairing = Literal["one engine", "two warm engines", "alternated starts"]
 """On which engines the two roles of a pair were served."""
@@ -97,18 +96,61 @@ def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict
 
 def block_rows(spec: SweepSpec, trial: int, phase: Phase, blocks: Sequence[PlacedBlock]) -> list[Row]:
     """The rows of ``blocks``, in the order of measuring."""
-    return [_block_row(spec, trial, phase, number, placed) for number, placed in enumerate(blocks)]
+    return [
+        block_row(_identity(spec, trial), phase, number, one.block, engine_id=one.info.engine_id, point=one.point)
+        for number, one in enumerate(blocks)
+    ]
 
 
 def request_rows(spec: SweepSpec, trial: int, phase: Phase, blocks: Sequence[PlacedBlock]) -> list[Row]:
     """The rows of ``requests`` of the same blocks."""
+    identity = _identity(spec, trial)
+    return [row for number, one in enumerate(blocks) for row in rows_of_requests(identity, phase, number, one.block)]
+
+
+def block_row(identity: Row, phase: Phase, number: int, block: MeasuredBlock, *, engine_id: str, point: Point) -> Row:
+    """The row of ``blocks`` for the block of that number; ``identity`` names schema, study and trial."""
+    result = block.result
+    failures = count_failures(result.requests)
+    return {
+        **identity,
+        "phase": phase,
+        "block": number,
+        "pair": block.pair,
+        "role": block.role,
+        "dropped": block.dropped,
+        "outcome": block.outcome,
+        "failure": block.failure,
+        "engine_id": engine_id,
+        "point": _json(point),
+        "prompts_seed": block.seed,
+        "load": block.load,
+        "started_at": result.started_at,
+        "duration_s": result.duration_s,
+        "retune_ms": block.retune_s * 1000.0,
+        "requests": len(result.requests),
+        "failed_requests": sum(failures.values()),
+        "failures": _json(failures),
+        "slip_p50_ms": block.slip.p50_s * 1000.0 if block.slip else None,
+        "slip_p99_ms": block.slip.p99_s * 1000.0 if block.slip else None,
+        "goodput_at_slo": None,
+        **block.metrics,
+        "workspace_rows": result.in_force.workspace_rows,
+        "workspace_bytes": result.in_force.workspace_bytes,
+        **asdict(result.counters),
+        "cached_tokens": sum(request.cached_tokens for request in result.requests),
+    }
+
+
+def rows_of_requests(identity: Row, phase: Phase, number: int, block: MeasuredBlock) -> list[Row]:
+    """The rows of ``requests`` for the block of that number."""
     return [
         {
-            **_identity(spec, trial),
+            **identity,
             "phase": phase,
             "block": number,
             "request": request.index,
-            "role": placed.block.role,
+            "role": block.role,
             "prompt_tokens": request.prompt_tokens,
             "output_tokens": request.output_tokens,
             "cached_tokens": request.cached_tokens,
@@ -121,47 +163,8 @@ def request_rows(spec: SweepSpec, trial: int, phase: Phase, blocks: Sequence[Pla
             "top2_gaps": None if request.top2_gaps is None else list(request.top2_gaps),
             "error": request.error,
         }
-        for number, placed in enumerate(blocks)
-        for request in placed.block.result.requests
+        for request in block.result.requests
     ]
-
-
-def _block_row(spec: SweepSpec, trial: int, phase: Phase, number: int, placed: PlacedBlock) -> Row:
-    block, result = placed.block, placed.block.result
-    return {
-        **_identity(spec, trial),
-        "phase": phase,
-        "block": number,
-        "pair": block.pair,
-        "role": block.role,
-        "dropped": block.dropped,
-        "outcome": block.outcome,
-        "failure": block.failure,
-        "engine_id": placed.info.engine_id,
-        "point": _json(placed.point),
-        "prompts_seed": block.seed,
-        "load": block.load,
-        "started_at": result.started_at,
-        "duration_s": result.duration_s,
-        "retune_ms": block.retune_s * 1000.0,
-        "requests": len(result.requests),
-        "failed_requests": sum(request.error is not None for request in result.requests),
-        "failures": json.dumps(_failures(block), sort_keys=True),
-        "slip_p50_ms": block.slip.p50_s * 1000.0 if block.slip else None,
-        "slip_p99_ms": block.slip.p99_s * 1000.0 if block.slip else None,
-        "goodput_at_slo": None,
-        **block.metrics,
-        "workspace_rows": result.in_force.workspace_rows,
-        "workspace_bytes": result.in_force.workspace_bytes,
-        **asdict(result.counters),
-        "cached_tokens": sum(request.cached_tokens for request in result.requests),
-    }
-
-
-def _failures(block: MeasuredBlock) -> dict[str, int]:
-    """Failed requests by their class."""
-    labels = (error_class(request) for request in block.result.requests)
-    return dict(Counter(label for label in labels if label is not None))
 
 
 def _identity(spec: SweepSpec, trial: int) -> Row:

@@ -84,7 +84,7 @@ def ours(limits: SchedulerLimits, lengths: Sequence[tuple[int, int]]) -> Steps:
 
 
 def limits_of(**changes: int) -> SchedulerLimits:
-    sizes = {
+    sizes: dict[str, Any] = {
         "max_num_batched_tokens": 1024,
         "max_num_seqs": 4,
         "max_model_len": MODEL_LEN,

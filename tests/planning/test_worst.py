@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -235,6 +236,12 @@ def test_with_a_threshold_long_prefills_stand_side_by_side() -> None:
     ],
 )
 def test_limits_that_no_engine_has_are_refused(change: dict[str, int], message: str) -> None:
-    sizes = {"max_num_batched_tokens": 8, "max_num_seqs": 4, "max_model_len": 64, "kv_blocks": 9, "block_size": 16}
+    sizes: dict[str, Any] = {
+        "max_num_batched_tokens": 8,
+        "max_num_seqs": 4,
+        "max_model_len": 64,
+        "kv_blocks": 9,
+        "block_size": 16,
+    }
     with pytest.raises(ValueError, match=message):
         SchedulerLimits(**{**sizes, **change})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from orchestrator.engines import RequestTimeline
-from orchestrator.measurement.dispatch import DispatchSlip, error_class
+from orchestrator.measurement.dispatch import DispatchSlip, count_failures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class LoadResult:
     @property
     def failures(self) -> Mapping[str, int]:
         """Number of failed requests by their class."""
-        return Counter(label for request in self.requests if (label := error_class(request)) is not None)
+        return count_failures(self.requests)
 
 
 def gone(why: str) -> str:

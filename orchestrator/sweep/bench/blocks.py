@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from orchestrator.engines import BlockResult, RequestTimeline, StopRule
 from orchestrator.measurement import (
@@ -12,7 +11,6 @@ from orchestrator.measurement import (
     MeasuredBlock,
     block_metrics,
     dispatch_slip,
-    error_class,
     invalid_reason,
 )
 from orchestrator.sweep.bench.plan import BenchPlan
@@ -73,11 +71,6 @@ def serve_block(
         failure=why,
     )
     return block, failure
-
-
-def failures_of(requests: Sequence[RequestTimeline]) -> Mapping[str, int]:
-    """Failed requests by their class."""
-    return Counter(label for request in requests if (label := error_class(request)) is not None)
 
 
 def _judged(

@@ -83,9 +83,9 @@ def number(value: float) -> str:
 
 
 def interval(figure: Figure) -> str:
-    """The ends, for instance ``1.20 to 1.40``; empty without any."""
+    """The ends, for instance ``1.20 to 1.40``."""
     if figure.low is None and figure.high is None:
-        return ""
+        return "unbounded"
     low, high = ("unbounded" if end is None else number(end) for end in (figure.low, figure.high))
     return f"{low} to {high}"
 

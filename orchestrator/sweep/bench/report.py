@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.engines import RequestTimeline
-from orchestrator.measurement import DispatchSlip, MeasuredBlock, Probe, RateResult, dispatch_slip
-from orchestrator.sweep.bench.blocks import failures_of
+from orchestrator.measurement import DispatchSlip, MeasuredBlock, Probe, RateResult, count_failures, dispatch_slip
 from orchestrator.sweep.bench.figures import Figures, figures_of
 from orchestrator.sweep.bench.intervals import LEVEL, basis
 from orchestrator.sweep.bench.plan import BenchPlan
@@ -61,7 +60,7 @@ class Report:
                 "total_input_tokens": sum(one.prompt_tokens for one in ended),
                 "total_output_tokens": sum(one.output_tokens for one in ended),
             },
-            failures=failures_of(requests),
+            failures=count_failures(requests),
             slip=dispatch_slip(requests, is_closed=is_closed),
             steady=steady_verdict(counted),
             saturation=None if is_closed else saturation_verdict(counted),
@@ -157,7 +156,7 @@ class RateReport:
 
 
 def _block(number: int, block: MeasuredBlock) -> dict[str, Any]:
-    failures = failures_of(block.result.requests)
+    failures = count_failures(block.result.requests)
     return {
         "block": number,
         "dropped": block.dropped,

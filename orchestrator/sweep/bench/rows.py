@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -12,13 +12,13 @@ from orchestrator.engines import InForce
 from orchestrator.measurement import GOODPUT_AT_SLO, MeasuredBlock
 from orchestrator.records import SCHEMA_VERSION
 from orchestrator.search import serve_command
-from orchestrator.sweep.bench.blocks import failures_of
+from orchestrator.sweep import rows
 from orchestrator.sweep.bench.plan import BenchPlan
 from orchestrator.sweep.bench.targets import BenchTarget
-from orchestrator.sweep.rows import Row
+from orchestrator.sweep.rows import Phase, Row
 from orchestrator.sweep.spec import direction_of
 
-PHASE = "bench"
+PHASE: Phase = "bench"
 TRIAL = 0
 
 
@@ -74,59 +74,12 @@ def trial_row(plan: BenchPlan, target: BenchTarget, blocks: Sequence[MeasuredBlo
 
 def block_row(plan: BenchPlan, target: BenchTarget, number: int, block: MeasuredBlock) -> Row:
     """The row of ``blocks`` for block ``number``."""
-    result = block.result
-    failures = failures_of(result.requests)
-    return {
-        **_identity(plan),
-        "phase": PHASE,
-        "block": number,
-        "pair": block.pair,
-        "role": block.role,
-        "dropped": block.dropped,
-        "outcome": block.outcome,
-        "failure": block.failure,
-        "engine_id": target.name,
-        "point": json.dumps(dict(target.point), sort_keys=True),
-        "prompts_seed": block.seed,
-        "load": block.load,
-        "started_at": result.started_at,
-        "duration_s": result.duration_s,
-        "retune_ms": block.retune_s * 1000.0,
-        "requests": len(result.requests),
-        "failed_requests": sum(failures.values()),
-        "failures": json.dumps(failures, sort_keys=True),
-        "slip_p50_ms": block.slip.p50_s * 1000.0 if block.slip else None,
-        "slip_p99_ms": block.slip.p99_s * 1000.0 if block.slip else None,
-        **block.metrics,
-        "workspace_rows": result.in_force.workspace_rows,
-        "workspace_bytes": result.in_force.workspace_bytes,
-        **asdict(result.counters),
-        "cached_tokens": sum(request.cached_tokens for request in result.requests),
-    }
+    return rows.block_row(_identity(plan), PHASE, number, block, engine_id=target.name, point=target.point)
 
 
 def request_rows(plan: BenchPlan, number: int, block: MeasuredBlock) -> list[Row]:
     """The rows of ``requests`` for block ``number``."""
-    return [
-        {
-            **_identity(plan),
-            "phase": PHASE,
-            "block": number,
-            "request": request.index,
-            "role": block.role,
-            "prompt_tokens": request.prompt_tokens,
-            "output_tokens": request.output_tokens,
-            "cached_tokens": request.cached_tokens,
-            "arrival_s": request.arrival_s,
-            "send_s": request.send_s,
-            "first_token_s": request.first_token_s,
-            "end_s": request.end_s,
-            "token_times_s": list(request.token_times_s),
-            "output_token_ids": list(request.output_token_ids),
-            "error": request.error,
-        }
-        for request in block.result.requests
-    ]
+    return rows.rows_of_requests(_identity(plan), PHASE, number, block)
 
 
 def _identity(plan: BenchPlan) -> Row:

@@ -8,8 +8,16 @@ from datetime import UTC, datetime
 
 from orchestrator.engines import StopRule
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement import GOODPUT_AT_SLO, MeasuredBlock, Probe, RateSearch, StopHopeless, as_of_arrival
-from orchestrator.sweep.bench.blocks import failures_of, serve_block
+from orchestrator.measurement import (
+    GOODPUT_AT_SLO,
+    MeasuredBlock,
+    Probe,
+    RateSearch,
+    StopHopeless,
+    as_of_arrival,
+    count_failures,
+)
+from orchestrator.sweep.bench.blocks import serve_block
 from orchestrator.sweep.bench.plan import BenchPlan, FindPlan
 from orchestrator.sweep.bench.records import BenchRecords
 from orchestrator.sweep.bench.report import RateReport, Report, ServedProbe
@@ -166,7 +174,7 @@ def _described(block: MeasuredBlock) -> str:
     median = block.metrics["median_ttft_ms"]
     if median is not None:
         text += f", median TTFT {median:.2f} ms"
-    if failures := failures_of(requests):
+    if failures := count_failures(requests):
         text += (
             f", {sum(failures.values())} failed ({', '.join(f'{count} {name}' for name, count in failures.items())})"
         )

@@ -44,6 +44,7 @@ def test_a_rule_ends_the_block_and_cancels_what_is_under_way(arrivals: ArrivalKi
     classes = [error_class(request) for request in result.requests]
     assert classes.count(None) == 4
     assert set(classes) == {None, "cancelled", "not_sent"}
+    assert {one.error.partition(": ")[2] for one in result.requests if one.error} == {"the block was ended early"}
     # A cancelled request keeps the token that it had.
     assert any(one.token_times_s for one in result.requests if error_class(one) == "cancelled")
     assert all(one.end_s is None for one in result.requests if one.error)
@@ -98,7 +99,9 @@ def test_the_rule_of_the_rate_search_ends_a_hopeless_block() -> None:
 
 
 def test_an_error_in_a_rule_ends_the_block() -> None:
-    def broken(*_: object) -> str | None:
+    def broken(
+        send_s: Sequence[float], first_token_s: Sequence[float], end_s: Sequence[float], now_s: float
+    ) -> str | None:
         raise RuntimeError("planted")
 
     sent = requests(60)

@@ -45,7 +45,7 @@ def shown(report: Report, width: int = 80) -> str:
 
 def cells(text: str) -> dict[str, tuple[str, str]]:
     """Value and interval of each line of the table, by its label."""
-    found = (re.fullmatch(r"(\S.*?:) +(\S+)(?: +(\S+ to \S+))? *", line) for line in text.splitlines())
+    found = (re.fullmatch(r"(\S.*?:) +(\S+)(?: +(unbounded|\S+ to \S+))? *", line) for line in text.splitlines())
     return {match[1]: (match[2], match[3] or "") for match in found if match}
 
 
