@@ -15,14 +15,12 @@ from orchestrator.engines import (
     Counters,
     EngineConfig,
     EngineError,
-    EngineInfo,
     InForce,
     RequestTimeline,
 )
-from orchestrator.errors import ChunksmithError, UserError
+from orchestrator.errors import UserError
 from orchestrator.measurement import MeasuredBlock, block_metrics, dispatch_slip
-from orchestrator.planning import AreaPlanning, SchedulerLimits, WorstBatch, worst_batches
-from orchestrator.planning.models import MODELS
+from orchestrator.planning import WorstBatch
 from orchestrator.records import RunFolder, SoakRecord
 from orchestrator.search import Point, serve_command
 from orchestrator.sweep.knob_check import LABEL, not_in_force
@@ -32,8 +30,9 @@ from orchestrator.sweep.pool import EnginePool, MakeEngine, WarmEngine
 from orchestrator.sweep.provenance import Provenance
 from orchestrator.sweep.rows import PlacedBlock
 from orchestrator.sweep.serving import Serving, TrialFailure, seed_of
+from orchestrator.sweep.soak_batches import batch_requests, engine_batches
 from orchestrator.sweep.spec import SweepSpec
-from orchestrator.workloads import AllAtOnce, ArrivalKind, Request, random_requests
+from orchestrator.workloads import AllAtOnce, ArrivalKind
 
 NORMAL_LOAD = "normal load"
 ENGINE_START = "engine start"
@@ -41,8 +40,6 @@ ENGINE_START = "engine start"
 
 EXCUSED_LOSSES = 1
 """Engines that may be lost in one soak: a node can fail, but a batch that kills every engine is at fault."""
-
-_LIMITS = ("max_num_batched_tokens", "max_num_seqs", "kv_blocks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +106,7 @@ class Soak:
         try:
             for number in range(rounds):
                 normal = one.serve(number, 0, None)
-                batches = worst_batches(_limits(normal.info, normal.block.result))
+                batches = engine_batches(normal.info, normal.block.result)
                 for index, batch in enumerate(batches, start=1):
                     one.serve(number, index, batch)
         except TrialFailure as error:
@@ -239,7 +236,7 @@ class _OneSoak:
             requests = self.spec.block_workload().draw([seed], vocab_size=vocab_size)
             arrivals: ArrivalKind = self.spec.block_load()
         else:
-            requests = _requests(batch, seed, vocab_size)
+            requests = batch_requests(batch, seed, vocab_size)
             arrivals = AllAtOnce()
         load = arrivals.model_dump()
         self.culprit = {
@@ -302,56 +299,6 @@ class _OneSoak:
             if old != new:
                 return TrialFailure("changed", f"{name} went from {old} to {new} during the soak", info.log_path)
         return None
-
-
-def _limits(info: EngineInfo, normal: BlockResult) -> SchedulerLimits:
-    """What bounds the batches of an engine, from the report that ended a block of normal load."""
-    force = normal.in_force
-    for name in _LIMITS:
-        if getattr(force, name) is None:
-            raise ChunksmithError(
-                f"{info.engine_id}: a soak needs {name}, which this engine does not report; soak.rounds: 0 goes without"
-            )
-    assert force.max_num_batched_tokens is not None
-    assert force.max_num_seqs is not None
-    assert force.kv_blocks is not None
-    return SchedulerLimits(
-        max_num_batched_tokens=force.max_num_batched_tokens,
-        # Lowered in a running engine, a step may have fewer tokens than there may be requests.
-        max_num_seqs=min(force.max_num_seqs, force.max_num_batched_tokens),
-        max_model_len=info.max_model_len,
-        kv_blocks=force.kv_blocks,
-        block_size=info.block_size * info.dcp,
-        long_prefill_token_threshold=force.long_prefill_token_threshold or 0,
-        area=_area_planning(info, normal),
-    )
-
-
-def _area_planning(info: EngineInfo, normal: BlockResult) -> AreaPlanning | None:
-    """What the chunk planner goes by, if it made a plan in the block: every engine has a chunk size, few use it.
-
-    An engine does not tell the layers of its model. All shipped models that plan by area have one window, and the
-    layers of each are among those of the others.
-    """
-    size, tokens = normal.in_force.prefill_chunk_size, info.in_force.max_num_batched_tokens
-    if normal.counters.area_plans == 0 or size is None or tokens is None:
-        return None
-    models = [model for model in MODELS.values() if model.is_v4]
-    return AreaPlanning(
-        prefill_chunk_size=size,
-        max_num_batched_tokens=tokens,
-        window=max(model.window for model in models),
-        layers=tuple(dict.fromkeys(kind for model in models for kind, _ in model.layer_types)),
-        area_cap=normal.in_force.prefill_area_limit,
-    )
-
-
-def _requests(batch: WorstBatch, seed: int, vocab_size: int) -> list[Request]:
-    """Requests of random tokens with the lengths of a batch; no two share a prefix."""
-    return [
-        random_requests(1, input_len=prompt, output_len=output, seed=[seed, index], vocab_size=vocab_size)[0]
-        for index, (prompt, output) in enumerate(batch.lengths)
-    ]
 
 
 def _cut_short(started_at: datetime, partial: Sequence[RequestTimeline]) -> BlockResult:
