@@ -13,7 +13,7 @@ from orchestrator.cli import main
 class FaultySweep:
     """Fault: it measures for ever."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def run(self) -> None:
