@@ -31,7 +31,7 @@ test: setup-dev
 	$(BIN)/pytest
 
 soak: setup-dev
-	$(BIN)/pytest -m soak
+	CHUNKSMITH_HYPOTHESIS=explore $(BIN)/pytest -m soak
 
 lint: setup-dev
 	$(BIN)/ruff check --fix

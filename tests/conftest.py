@@ -15,8 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 # A busy machine may pause any example for longer than hypothesis' deadline allows.
-settings.register_profile("chunksmith", deadline=None)
-settings.load_profile("chunksmith")
+settings.register_profile("chunksmith", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+# `make test` draws the same examples every time; `make soak` looks for new ones.
+settings.load_profile(os.environ.get("CHUNKSMITH_HYPOTHESIS", "chunksmith"))
 
 
 @pytest.fixture(scope="session")
