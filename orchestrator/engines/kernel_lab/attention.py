@@ -1,0 +1,245 @@
+"""Attention over a piece of keys, in plain torch, with the log-sum-exp that joins it to other pieces.
+
+The work is cut into tiles whose scores stay in a core's cache. Scores are products of ``bfloat16`` numbers and are
+rounded to ``bfloat16`` themselves, which costs a large score more than a small one. So an estimate of each row's
+maximum is subtracted inside the product, before that rounding: what then weighs most is near zero and keeps its
+precision. Any estimate gives the right result as long as no sum overflows; if one does, the call is made again with the
+true maximum.
+
+Scores are in base 2 throughout: queries come multiplied by ``scale * log2(e)``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Self
+
+import torch
+
+from orchestrator.engines.kernel_lab.errors import require_shape
+from orchestrator.engines.kernel_lab.workspace import Scratch, round_up
+
+LOG2_E: Final = 1.4426950408889634
+
+KEY_STEP: Final = 64
+"""Keys are padded to a multiple of this, so that few shapes occur: for each new one the library of matrix products
+compiles code, half a millisecond long."""
+
+QUERY_STEP: Final = 16
+"""The same for queries."""
+
+_QUERY_TILE: Final = 512
+_CAUSAL_TILE: Final = 256
+_KEY_TILE: Final = 1024
+_TILE: Final = _QUERY_TILE * _KEY_TILE
+_MOST_SAMPLES: Final = 64
+_SAMPLE_STEP: Final = 16
+_LARGEST_SUM: Final = 2.0**100
+_TINY: Final = torch.finfo(torch.float32).tiny
+
+
+class Partial(NamedTuple):
+    """Attention over some of the keys.
+
+    Attributes:
+        out: Weighted mean of the values, fp32, ``[heads, queries, value]``; 0 where nothing was visible.
+        lse: Logarithm to base 2 of the sum of the weights, fp32, ``[heads, queries]``; minus infinity there.
+    """
+
+    out: torch.Tensor
+    lse: torch.Tensor
+
+    @classmethod
+    def empty(cls, heads: int, queries: int, value: int, device: torch.device) -> Self:
+        """Tensors for a result, with undefined content."""
+        out = torch.empty(heads, queries, value, dtype=torch.float32, device=device)
+        return cls(out, torch.empty(heads, queries, dtype=torch.float32, device=device))
+
+
+def attend(
+    queries: torch.Tensor,
+    keys_t: torch.Tensor,
+    values: torch.Tensor,
+    length: int,
+    *,
+    scratch: Scratch,
+    causal: bool = False,
+    hidden: torch.Tensor | None = None,
+    into: Partial | None = None,
+) -> Partial:
+    """Attention of all queries over the first ``length`` keys.
+
+    Args:
+        queries: ``[heads, queries, key]``, in base 2; a number of queries that is a multiple of ``QUERY_STEP``.
+        keys_t: Keys with their elements along the rows, ``[heads, key, padded]``: products take them without a copy.
+        values: ``[heads, padded, value]``, finite also in the padding. ``padded`` is a multiple of ``KEY_STEP``.
+        length: Keys without padding.
+        causal: Whether query ``i`` sees the keys up to ``i`` only.
+        hidden: ``bool``, ``[queries, length]``: True where a query does not see a key. Not together with ``causal``.
+        into: Where the result goes; None for new tensors.
+
+    Raises:
+        LabError: ``lab-shape``.
+    """
+    heads, count, key = queries.shape
+    padded = keys_t.shape[2]
+    require_shape("keys_t", tuple(keys_t.shape), (heads, key, None))
+    require_shape("values", tuple(values.shape), (heads, padded, None))
+    if hidden is not None:
+        require_shape("hidden", tuple(hidden.shape), (count, length))
+    call = _Call(queries, keys_t, values, length, causal, hidden, scratch)
+    result = Partial.empty(heads, count, values.shape[2], queries.device) if into is None else into
+    require_shape("into", tuple(result.out.shape), (heads, count, values.shape[2]))
+    out, sums = result
+    shifts = scratch.take("shifts", (heads, count), torch.float32)
+    call.run(out, sums, shifts, exact=hidden is not None)
+    # A comparison with NaN is false too.
+    if not bool(sums.max() < _LARGEST_SUM):
+        call.run(out, sums, shifts, exact=True)
+    out.div_(sums.clamp_min(_TINY).unsqueeze(-1))
+    sums.log2_().add_(shifts)
+    return result
+
+
+def merge_into(total: Partial, other: Partial) -> None:
+    """Join the attention over other keys to ``total``, in place. Both have the same queries.
+
+    Source of the rule: the merge of attention states by log-sum-exp in FlashInfer and vLLM (``merge_attn_states``).
+    """
+    largest = torch.maximum(total.lse, other.lse)
+    # Where neither saw anything, minus infinity less itself would be NaN.
+    base = largest.masked_fill(largest == -torch.inf, 0.0)
+    ours, theirs = torch.exp2(total.lse - base), torch.exp2(other.lse - base)
+    both = (ours + theirs).clamp_min_(_TINY)
+    total.out.mul_((ours / both).unsqueeze(-1)).add_(other.out * (theirs / both).unsqueeze(-1))
+    total.lse.copy_(torch.log2(ours + theirs).add_(base))
+
+
+class _Span(NamedTuple):
+    """Keys of one tile: ``first`` to ``last - 1``, with the padding up to ``padded - 1``."""
+
+    first: int
+    last: int
+    padded: int
+    is_diagonal: bool
+
+
+class _Call:
+    def __init__(
+        self,
+        queries: torch.Tensor,
+        keys_t: torch.Tensor,
+        values: torch.Tensor,
+        length: int,
+        causal: bool,
+        hidden: torch.Tensor | None,
+        scratch: Scratch,
+    ) -> None:
+        self._queries, self._keys_t, self._values = queries, keys_t, values
+        self._length, self._causal, self._hidden, self._scratch = length, causal, hidden, scratch
+
+    def run(self, out: torch.Tensor, sums: torch.Tensor, shifts: torch.Tensor, *, exact: bool) -> None:
+        """Fill ``out`` with sums of weighted values, ``sums`` with sums of weights and ``shifts`` with what was
+        subtracted from the scores."""
+        heads, count, _ = self._queries.shape
+        step = _CAUSAL_TILE if self._causal else _QUERY_TILE
+        for first in range(0, count, step):
+            rows = slice(first, min(first + step, count))
+            spans = self._spans(first, rows.stop - first)
+            widest = max((span.padded - span.first for span in spans), default=1)
+            together = max(1, min(heads, _TILE // ((rows.stop - first) * widest)))
+            for head in range(0, heads, together):
+                part = (slice(head, min(head + together, heads)), rows)
+                shift = self._true_maximum(part, spans) if exact else self._sampled_maximum(part, spans)
+                shifts[part] = shift.squeeze(-1)
+                self._tile(part, spans, shift.neg_(), out[part], sums[part])
+
+    def _spans(self, first: int, count: int) -> list[_Span]:
+        last = min(self._length, first + count) if self._causal else self._length
+        whole = min(first, last) if self._causal else last
+        padded = self._keys_t.shape[2]
+        spans = [
+            _Span(
+                start,
+                min(start + _KEY_TILE, whole),
+                min(round_up(min(start + _KEY_TILE, whole), KEY_STEP), padded),
+                False,
+            )
+            for start in range(0, whole, _KEY_TILE)
+        ]
+        if last > whole:
+            spans.append(_Span(whole, last, min(round_up(last, KEY_STEP), padded), True))
+        return spans
+
+    def _tile(
+        self,
+        part: tuple[slice, slice],
+        spans: list[_Span],
+        negative_shift: torch.Tensor,
+        out: torch.Tensor,
+        sums: torch.Tensor,
+    ) -> None:
+        queries, values = self._queries[part], self._values[part[0]]
+        heads, count, _ = queries.shape
+        product = self._scratch.take("weighted", (heads, count, values.shape[2]), queries.dtype)
+        if not spans:
+            sums.zero_()
+            out.zero_()
+        for number, span in enumerate(spans):
+            weights = self._scratch.take("scores", (heads, count, span.padded - span.first), queries.dtype)
+            keys = self._keys_t[part[0], :, span.first : span.padded]
+            torch.baddbmm(negative_shift, queries, keys, out=weights)
+            torch.exp2(weights, out=weights)
+            self._hide(weights, span, part[1], 0.0)
+            torch.bmm(weights, values[:, span.first : span.padded], out=product)
+            if number == 0:
+                torch.sum(weights, -1, dtype=torch.float32, out=sums)
+                out.copy_(product)
+            else:
+                sums += weights.sum(-1, dtype=torch.float32)
+                out += product
+
+    def _hide(self, scores: torch.Tensor, span: _Span, rows: slice, value: float) -> None:
+        """Overwrite what a query does not see, padding included."""
+        width = span.last - span.first
+        if scores.shape[2] > width:
+            scores[:, :, width:] = value
+        if span.is_diagonal:
+            if value == 0.0:
+                scores.tril_()
+            else:
+                count = scores.shape[1]
+                above = torch.ones(count, scores.shape[2], dtype=torch.bool, device=scores.device).triu_(1)
+                scores.masked_fill_(above, value)
+        elif self._hidden is not None:
+            scores[:, :, :width].masked_fill_(self._hidden[rows, span.first : span.last], value)
+
+    def _sampled_maximum(self, part: tuple[slice, slice], spans: list[_Span]) -> torch.Tensor:
+        """The largest score with some of the keys, the first few and others between: ``[heads, queries, 1]``.
+
+        Every query sees the first key, and the result is never above the true maximum, so the largest weight is at
+        least 1.
+        """
+        last = spans[-1].last if spans else 0
+        queries = self._queries[part]
+        if last == 0:
+            return queries.new_zeros(*queries.shape[:2], 1)
+        step = max(_SAMPLE_STEP, -(-last // _MOST_SAMPLES))
+        first = min(_SAMPLE_STEP, last)
+        sampled = torch.cat(
+            (torch.arange(first, device=queries.device), torch.arange(first, last, step, device=queries.device))
+        )
+        scores = torch.bmm(queries, self._keys_t[part[0]].index_select(2, sampled))
+        if self._causal:
+            query = torch.arange(part[1].start, part[1].stop, device=queries.device).unsqueeze(1)
+            scores.masked_fill_(sampled > query, -torch.inf)
+        return scores.amax(-1, keepdim=True)
+
+    def _true_maximum(self, part: tuple[slice, slice], spans: list[_Span]) -> torch.Tensor:
+        """The largest visible score, 0 where nothing is visible: ``[heads, queries, 1]``."""
+        queries = self._queries[part]
+        largest = queries.new_full((*queries.shape[:2], 1), -torch.inf)
+        for span in spans:
+            scores = torch.bmm(queries, self._keys_t[part[0], :, span.first : span.padded])
+            self._hide(scores, span, part[1], -torch.inf)
+            torch.maximum(largest, scores.amax(-1, keepdim=True), out=largest)
+        return largest.masked_fill_(largest == -torch.inf, 0.0)

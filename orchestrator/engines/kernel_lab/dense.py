@@ -1,0 +1,271 @@
+"""Prefill and decode attention of dense MLA layers, and of sparse ones that mask what their indexer did not select.
+
+The new tokens of a step attend to themselves; the context of earlier steps is gathered chunk by chunk into the
+workspace, expanded there to keys and values of every head, attended to, and merged by log-sum-exp. Source of the steps:
+``_compute_prefill_context`` of vLLM's ``MLACommonBaseImpl``. A decode step attends to the latent rows themselves, with
+the expansion absorbed into the query (DeepSeek-V2, section 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from orchestrator.engines.kernel_lab.attention import KEY_STEP, QUERY_STEP, Partial, merge_into
+from orchestrator.engines.kernel_lab.batch import Batch, Member
+from orchestrator.engines.kernel_lab.caches import PagedCache
+from orchestrator.engines.kernel_lab.content import Hashes, picked
+from orchestrator.engines.kernel_lab.context import LATENT_GROUP, ContextSource
+from orchestrator.engines.kernel_lab.counters import Tally
+from orchestrator.engines.kernel_lab.gather import Piece
+from orchestrator.engines.kernel_lab.kernels import Kernels
+from orchestrator.engines.kernel_lab.selection import hidden_mask, select_rows
+from orchestrator.engines.kernel_lab.shapes import DenseShape
+from orchestrator.engines.kernel_lab.sparse import attend_latent
+from orchestrator.engines.kernel_lab.workspace import round_up
+from orchestrator.planning import ContextPlan
+
+
+class DenseLayer:
+    """One layer.
+
+    Args:
+        salt: Picks this layer's rows and queries out of the tables.
+        query_table: Queries in base 2, ``[any, heads, key]``.
+        row_table: Latent rows, ``[any, latent]``.
+        key_weight: Expands a latent vector to the keys of all heads, ``[heads * qk_nope_head_dim, kv_lora_rank]``.
+        value_weight: To their values, ``[kv_lora_rank, heads * v_head_dim]``.
+    """
+
+    def __init__(
+        self,
+        shape: DenseShape,
+        kernels: Kernels,
+        cache: PagedCache,
+        *,
+        salt: int,
+        query_table: torch.Tensor,
+        row_table: torch.Tensor,
+        key_weight: torch.Tensor,
+        value_weight: torch.Tensor,
+    ) -> None:
+        self.shape = shape
+        self._kernels, self._cache, self._salt = kernels, cache, salt
+        self._query_table, self._row_table = query_table, row_table
+        self.key_weight, self.value_weight = key_weight, value_weight
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its products."""
+        return self._row_table.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self._row_table.device
+
+    def rows(self, hashes: Hashes) -> torch.Tensor:
+        """Latent rows of tokens, ``[hashes, latent]``."""
+        return self._row_table[picked(hashes, self._salt, self._row_table.shape[0], self.device)]
+
+    def write(self, member: Member) -> None:
+        """Put the rows of a member's new tokens into the cache."""
+        self._cache.write(member.tables[LATENT_GROUP], member.context_len, self.rows(member.new_hashes))
+
+    def queries(self, batch: Batch) -> torch.Tensor:
+        """Queries of a batch, ``[tokens, heads, key]``, in a buffer that the next call overwrites."""
+        ids = picked(batch.new_hashes, self._salt, self._query_table.shape[0], batch.device)
+        queries = self._kernels.scratch.take("queries", (batch.tokens, *self._query_table.shape[1:]), self.dtype)
+        return torch.index_select(self._query_table, 0, ids, out=queries)
+
+    def prefill(
+        self, batch: Batch, plan: ContextPlan, source: ContextSource, selected: torch.Tensor | None, tally: Tally
+    ) -> torch.Tensor:
+        """Attention of a batch's prefills, ``[tokens, heads, value]``, in a buffer that the next call overwrites.
+
+        Args:
+            plan: The chunks of its contexts.
+            selected: Tokens that each query selects, ``int32``, ``[tokens, most]``; None for a dense layer.
+        """
+        queries = self._by_head(batch)
+        chosen = [None] * len(queries) if selected is None else self._split(batch, selected)
+        with tally.timed("prefill"):
+            with tally.timed("attend"):
+                totals = [
+                    self._own(member, query, own, total, tally)
+                    for member, query, own, total in zip(
+                        batch.members, queries, chosen, self._totals(queries), strict=True
+                    )
+                ]
+            for chunk in plan:
+                members = slice(chunk.request_start, chunk.request_end)
+                with tally.timed("gather"):
+                    rows = source.fill(chunk, batch.members[members], self._cache)
+                with tally.timed("attend"):
+                    self._context(
+                        list(zip(chunk.starts, chunk.lengths, strict=True)),
+                        rows,
+                        queries[members],
+                        chosen[members],
+                        totals[members],
+                        [member.query_len for member in batch.members[members]],
+                        tally,
+                    )
+                tally.chunks += 1
+                # The gather, the expansion, attention and the merge.
+                tally.launches += 4
+                tally.gathered_rows += rows.shape[0]
+                tally.padded_rows += chunk.rows - rows.shape[0]
+                tally.gather_bytes += rows.shape[0] * (self._cache.row_bytes + rows.shape[1] * rows.element_size())
+            tally.workspace_entries += len(plan) > 0
+            shape = (batch.tokens, self.shape.heads, self.shape.v_head_dim)
+            out = self._kernels.scratch.take("outputs", shape, self.dtype)
+            for member, total in zip(batch.members, totals, strict=True):
+                out[member.first : member.first + member.query_len] = total.out[:, : member.query_len].transpose(0, 1)
+        return out
+
+    def decode(self, batch: Batch) -> torch.Tensor:
+        """Attention of requests with one new token each, ``[members, heads, value]``. It takes no workspace."""
+        shape = self.shape
+        queries = self.queries(batch)
+        out = queries.new_empty(len(batch.members), shape.heads, shape.v_head_dim)
+        key_weight = self.key_weight.view(shape.heads, shape.qk_nope_head_dim, shape.kv_lora_rank)
+        value_weight = self.value_weight.view(shape.kv_lora_rank, shape.heads, shape.v_head_dim).transpose(0, 1)
+        for place, member in enumerate(batch.members):
+            nope, rope = queries[place].split([shape.qk_nope_head_dim, shape.qk_rope_head_dim], dim=1)
+            absorbed = torch.bmm(nope.unsqueeze(1), key_weight).squeeze(1)
+            latent, _ = attend_latent(torch.cat((absorbed, rope), 1), self._visible_rows(member), shape.kv_lora_rank)
+            out[place] = torch.bmm(latent.to(out.dtype).unsqueeze(1), value_weight).squeeze(1)
+        return out
+
+    def _own(
+        self, member: Member, query: torch.Tensor, chosen: torch.Tensor | None, total: Partial, tally: Tally
+    ) -> Partial:
+        """Attention of the new tokens among themselves."""
+        count = member.query_len
+        rows = self.rows(member.new_hashes)
+        keys, values = self._expanded(rows)
+        hidden = None
+        if chosen is not None:
+            hidden = hidden_mask(chosen, member.context_len, count, query.shape[1])
+        self._attend(query, (keys, values), rows, (0, count), hidden, total, causal=hidden is None)
+        pairs = count * (count + 1) // 2 if chosen is None else int((chosen >= member.context_len).sum())
+        tally.flops += self.shape.expansion_flops(count) + self.shape.attention_flops(pairs)
+        return total
+
+    def _context(
+        self,
+        pieces: Sequence[tuple[int, int]],
+        rows: torch.Tensor,
+        queries: Sequence[torch.Tensor],
+        chosen: Sequence[torch.Tensor | None],
+        totals: Sequence[Partial],
+        counts: Sequence[int],
+        tally: Tally,
+    ) -> None:
+        """Attention over one filling of the workspace, merged into what is there."""
+        expanded = self._expanded(rows)
+        tally.flops += self.shape.expansion_flops(rows.shape[0])
+        at = 0
+        for (start, count), query, own, total, tokens in zip(pieces, queries, chosen, totals, counts, strict=True):
+            if count == 0:
+                continue
+            hidden, pairs = None, tokens * count
+            if own is not None:
+                hidden = hidden_mask(own, start, count, query.shape[1])
+                pairs = int(((own >= start) & (own < start + count)).sum())
+            part = self._scratch_partial("part", query.shape[1])
+            self._attend(query, expanded, rows, (at, at + count), hidden, part, causal=False)
+            merge_into(total, part)
+            tally.flops += self.shape.attention_flops(pairs)
+            at += count
+
+    def _expanded(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys without their rotary part, ``[heads, nope, rows]``, and values, ``[rows, heads, value]``, of all heads.
+
+        Keys have their elements along the rows, as attention takes them; no copy turns them round.
+        """
+        shape, dtype = self.shape, rows.dtype
+        count = rows.shape[0]
+        latent = rows[:, : shape.kv_lora_rank]
+        keys = self._kernels.scratch.take("keys", (self.key_weight.shape[0], count), dtype)
+        values = self._kernels.scratch.take("values", (count, self.value_weight.shape[1]), dtype)
+        torch.mm(self.key_weight, latent.t(), out=keys)
+        torch.mm(latent, self.value_weight, out=values)
+        return (
+            keys.view(shape.heads, shape.qk_nope_head_dim, count),
+            values.view(count, shape.heads, shape.v_head_dim),
+        )
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        expanded: tuple[torch.Tensor, torch.Tensor],
+        rows: torch.Tensor,
+        span: tuple[int, int],
+        hidden: torch.Tensor | None,
+        into: Partial,
+        *,
+        causal: bool,
+    ) -> None:
+        """Attention over the rows of a span, whose keys get their rotary part here."""
+        shape, (first, last) = self.shape, span
+        count = last - first
+        padded = round_up(count, KEY_STEP)
+        keys = self._kernels.scratch.take("joined", (shape.heads, shape.key, padded), rows.dtype)
+        keys[:, : shape.qk_nope_head_dim, :count] = expanded[0][:, :, first:last]
+        keys[:, shape.qk_nope_head_dim :, :count] = rows[first:last, shape.kv_lora_rank :].t()
+        values = self._kernels.scratch.take("padded values", (shape.heads, padded, shape.v_head_dim), rows.dtype)
+        values[:, :count] = expanded[1][first:last].transpose(0, 1)
+        values[:, count:] = 0
+        self._kernels.attend(query, keys, values, count, causal=causal, hidden=hidden, into=into)
+
+    def _visible_rows(self, member: Member) -> torch.Tensor:
+        """The latent rows that a member's newest token attends to."""
+        table = member.tables[LATENT_GROUP]
+        if self.shape.index_topk is None:
+            rows = self._kernels.scratch.take("latent", (member.seq_len, self.shape.latent), self._row_table.dtype)
+            self._kernels.gather(self._cache, [Piece(table, 0, member.seq_len, 0)], rows)
+            return rows
+        position = torch.tensor([member.seq_len - 1], device=self._row_table.device)
+        chosen = select_rows(position, ratio=1, topk=self.shape.index_topk)[0]
+        return self._cache.read(table, chosen[chosen >= 0].long(), self._row_table.dtype)
+
+    def _totals(self, queries: Sequence[torch.Tensor]) -> list[Partial]:
+        """Room for the results of all members at once."""
+        shape, take = self.shape, self._kernels.scratch.take
+        counts = [query.shape[1] for query in queries]
+        out = take("totals", (sum(counts) * shape.heads * shape.v_head_dim,), torch.float32)
+        lse = take("total lses", (sum(counts) * shape.heads,), torch.float32)
+        outs = out.split([count * shape.heads * shape.v_head_dim for count in counts])
+        lses = lse.split([count * shape.heads for count in counts])
+        return [
+            Partial(one.view(shape.heads, count, shape.v_head_dim), other.view(shape.heads, count))
+            for count, one, other in zip(counts, outs, lses, strict=True)
+        ]
+
+    def _scratch_partial(self, name: str, count: int) -> Partial:
+        shape, take = self.shape, self._kernels.scratch.take
+        return Partial(
+            take(f"{name} out", (shape.heads, count, shape.v_head_dim), torch.float32),
+            take(f"{name} lse", (shape.heads, count), torch.float32),
+        )
+
+    def _by_head(self, batch: Batch) -> list[torch.Tensor]:
+        """Queries of each member, ``[heads, padded tokens, key]``, with zeros in the padding."""
+        shape = self.shape
+        counts = [round_up(member.query_len, QUERY_STEP) for member in batch.members]
+        buffer = self._kernels.scratch.take("by head", (sum(counts) * shape.heads * shape.key,), self.dtype)
+        parts = buffer.split([count * shape.heads * shape.key for count in counts])
+        queries = []
+        for count, part, own in zip(counts, parts, self._split(batch, self.queries(batch)), strict=True):
+            query = part.view(shape.heads, count, shape.key)
+            query[:, : own.shape[0]] = own.transpose(0, 1)
+            query[:, own.shape[0] :] = 0
+            queries.append(query)
+        return queries
+
+    @staticmethod
+    def _split(batch: Batch, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return list(tensor.split([member.query_len for member in batch.members]))
