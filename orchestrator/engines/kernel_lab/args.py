@@ -38,11 +38,15 @@ class LabArgs(BaseModel):
         kv_lora_rank, qk_rope_head_dim, qk_nope_head_dim, v_head_dim: Of dense and sparse layers.
         head_dim: Elements of a DeepSeek-V4 row.
         index_topk: Rows that a query selects in sparse, ``c1a``, ``c2a`` and ``c4a`` layers.
-        block_size: Tokens in a block; None for 256 with DeepSeek-V4 layers and 64 without.
-        num_kv_blocks: Blocks that all requests share; None for room for ``max_num_seqs`` of the largest length. A
-            request waits until its whole length fits, so that none is preempted.
+        block_size: Tokens in a block, of which R ranks hold one each for R times as many tokens; None for 256 with
+            DeepSeek-V4 layers and 64 without.
+        num_kv_blocks: Blocks that all requests share, on each rank; None for room for ``max_num_seqs`` of the largest
+            length. A request waits until its whole length fits, so that none is preempted.
         dtype: What caches hold and products take; ``auto`` is the one with the faster product.
         kv_cache_dtype: ``auto`` for ``dtype``, ``fp8_ds_mla`` for the packed record of DeepSeek-V4's caches.
+        decode_context_parallel_size: Ranks R that share the context of every request and the heads, each a process of
+            its own; 1 for none. Not with DeepSeek-V4 layers, which vLLM does not spread either.
+        cp_kv_cache_interleave_size: Consecutive tokens that one rank keeps; divides ``block_size``.
         chunk_order: How prefill chunks of DeepSeek-V4 layers are formed; also a live knob.
         launch_rows: What one more chunk costs the order ``optimal``, in rows.
         threads: Threads of one operation.
@@ -69,6 +73,8 @@ class LabArgs(BaseModel):
     num_kv_blocks: Size | None = None
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     kv_cache_dtype: Literal["auto", "fp8_ds_mla"] = "auto"
+    decode_context_parallel_size: Size = 1
+    cp_kv_cache_interleave_size: Size = 1
     chunk_order: Order = "batch"
     launch_rows: Annotated[int, Field(ge=0)] = LAUNCH_ROWS
     vocab_size: Annotated[int, Field(ge=2)] = 1_024
@@ -99,7 +105,25 @@ class LabArgs(BaseModel):
         if self.kv_cache_dtype != "auto" and self.mla_layers:
             raise ValueError(f"kv_cache_dtype must be auto with {self.mla_kind} layers, got {self.kv_cache_dtype}")
         rule_for_vllm(self.vllm)
+        self._check_ranks()
         return self
+
+    def _check_ranks(self) -> None:
+        """The rules of vLLM for decode context parallelism, with as many tensor parallel ranks."""
+        ranks, run = self.decode_context_parallel_size, self.cp_kv_cache_interleave_size
+        if ranks == 1:
+            return
+        if self.v4_kinds:
+            raise ValueError(f"decode_context_parallel_size must be 1 with {self.v4_kinds[0].name} layers, got {ranks}")
+        if self.heads % ranks:
+            raise ValueError(f"decode_context_parallel_size must divide heads {self.heads}, got {ranks}")
+        if self.tokens_per_block % run:
+            raise ValueError(f"cp_kv_cache_interleave_size must divide block_size {self.tokens_per_block}, got {run}")
+        if rule_for_vllm(self.vllm) in ("0.8", "0.11"):
+            raise ValueError(
+                "decode_context_parallel_size above 1 needs vllm 0.28.0 or later, whose chunks begin with a turn of "
+                f"the ranks, got {self.vllm}"
+            )
 
     @property
     def v4_kinds(self) -> list[LayerType]:
@@ -128,7 +152,8 @@ class LabArgs(BaseModel):
         """``num_kv_blocks`` in force."""
         if self.num_kv_blocks is not None:
             return self.num_kv_blocks
-        return self.max_num_seqs * -(-self.max_model_len // self.tokens_per_block)
+        tokens = self.tokens_per_block * self.decode_context_parallel_size
+        return self.max_num_seqs * -(-self.max_model_len // tokens)
 
 
 def lab_args(given: Mapping[str, Any]) -> LabArgs:

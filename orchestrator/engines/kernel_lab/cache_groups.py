@@ -44,7 +44,7 @@ class CacheGroups:
         size = args.tokens_per_block
         self.by_name: dict[str, CacheGroup] = {}
         if args.mla_kind is not None:
-            self._add(LATENT_GROUP, args, args.blocks, size, device)
+            self._add(LATENT_GROUP, args, args.blocks, size, device, tokens=size * args.decode_context_parallel_size)
         for kind in args.v4_kinds:
             if kind.has_compressed:
                 rows = size // kind.compress_ratio
@@ -56,10 +56,20 @@ class CacheGroups:
             self._add(WINDOW_GROUP, args, args.max_num_seqs * ring, size, device, most_blocks=ring)
 
     def _add(
-        self, name: str, args: LabArgs, blocks: int, rows: int, device: torch.device, most_blocks: int | None = None
+        self,
+        name: str,
+        args: LabArgs,
+        blocks: int,
+        rows: int,
+        device: torch.device,
+        *,
+        tokens: int | None = None,
+        most_blocks: int | None = None,
     ) -> None:
         pool = BlockPool(blocks, rows, seed=salt_of(args.seed, 3, len(self.by_name)), device=device)
-        self.by_name[name] = CacheGroup(pool=pool, tokens_per_block=args.tokens_per_block, most_blocks=most_blocks)
+        self.by_name[name] = CacheGroup(
+            pool=pool, tokens_per_block=args.tokens_per_block if tokens is None else tokens, most_blocks=most_blocks
+        )
 
     def largest_request(self) -> int:
         """Tokens of the largest request that the blocks of all groups can ever hold."""

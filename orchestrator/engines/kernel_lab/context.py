@@ -10,6 +10,7 @@ import torch
 
 from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.caches import PagedCache
+from orchestrator.engines.kernel_lab.counters import Tally
 from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.gather import Piece
 from orchestrator.engines.kernel_lab.kernels import Kernels
@@ -24,26 +25,37 @@ class ContextSource(Protocol):
     """Where a dense layer gets the rows of a context chunk from.
 
     One rank alone copies them out of its cache (:class:`PagedContext`); under decode context parallelism each rank
-    copies its share, and the shares are gathered from all ranks and put in order.
+    copies its share, and the shares are gathered from all ranks and put in order (``dcp.source.ShardedContext``).
+
+    Attributes:
+        manager: Of the workspace.
     """
+
+    manager: WorkspaceManager
 
     @property
     def workspace_rows(self) -> int:
         """Rows of a chunk at most."""
         ...
 
+    @property
+    def reserved_rows(self) -> int:
+        """Rows of the workspace's buffer, with those that gathering takes beside a chunk."""
+        ...
+
     def plan(self, batch: Batch) -> ContextPlan:
         """The chunks of a batch's contexts; the same for all layers of a step."""
         ...
 
-    def fill(self, chunk: ContextChunk, members: Sequence[Member], cache: PagedCache) -> torch.Tensor:
+    def fill(self, chunk: ContextChunk, members: Sequence[Member], cache: PagedCache, tally: Tally) -> torch.Tensor:
         """Rows of the chunk's pieces, one after the other without gaps: ``[sum of the lengths, width]``.
 
-        They lie in the workspace, and the next call overwrites them.
+        They lie in a buffer that the next call overwrites.
 
         Args:
             members: Those of the chunk, as many as it has pieces.
             cache: Of the layer.
+            tally: Gets the rows, bytes and launches.
         """
         ...
 
@@ -88,6 +100,10 @@ class PagedContext:
         manager.lock()
         manager.reset_peak()
 
+    @property
+    def reserved_rows(self) -> int:
+        return self.workspace_rows
+
     def plan(self, batch: Batch) -> ContextPlan:
         return plan_context_chunks(
             batch.seq_lens - batch.query_lens,
@@ -97,7 +113,7 @@ class PagedContext:
             align_to_block=self._aligned,
         )
 
-    def fill(self, chunk: ContextChunk, members: Sequence[Member], cache: PagedCache) -> torch.Tensor:
+    def fill(self, chunk: ContextChunk, members: Sequence[Member], cache: PagedCache, tally: Tally) -> torch.Tensor:
         (rows,) = self.manager.get_simultaneous(((chunk.rows, self._width), self._dtype))
         offsets = accumulate(chunk.lengths, initial=0)
         pieces = [
@@ -106,4 +122,7 @@ class PagedContext:
             if count
         ]
         self._kernels.gather(cache, pieces, rows)
+        tally.launches += 1
+        tally.gathered_rows += rows.shape[0]
+        tally.gather_bytes += rows.shape[0] * (cache.row_bytes + rows.shape[1] * rows.element_size())
         return rows

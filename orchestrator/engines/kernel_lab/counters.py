@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
 
 from orchestrator.engines.contract import BlockResult, InForce
 from orchestrator.engines.kernel_lab.kernels import Kernels
 from orchestrator.engines.kernel_lab.roof import Roof
 
-Part = Literal["gather", "attend", "prefill"]
+Part = Literal["gather", "all-gather", "attend", "prefill"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,22 +20,25 @@ class LabCounters:
 
     Attributes:
         prefill_s: Seconds in the prefill attention path of all layers.
-        gather_s: Of them, copying cache rows into the workspace.
+        gather_s: Of them, copying cache rows into the workspace, with exchange and reorganisation between ranks.
+        all_gather_s: Of ``gather_s``, exchange between ranks, with the wait for the slowest.
         attend_s: Of them, products and softmax: up-projection, attention and the merge of partial results.
         chunks: Fillings of the workspace, over all layers.
         launches: What a GPU would launch for them: gathers, index combination, up-projection, attention, merge.
-        gathered_rows: Rows that were copied into the workspace.
+        gathered_rows: Rows that were copied into the workspace, those of all ranks.
         padded_rows: Rows that chunks spanned beyond those.
         workspace_peak_bytes: Most workspace bytes that a chunk asked for.
         workspace_reserved_bytes: Size of the workspace buffers, which never shrink.
         scratch_bytes: Buffers of the kernels beside them at the end of the block.
-        gather_bytes: Bytes that gathers read and wrote.
+        gather_bytes: Bytes that gathers and reorganisation read and wrote on this rank.
+        all_gather_bytes: Bytes of context rows that this rank got from the others.
         flops: Floating point operations that the layers needed: padding and masked scores are not counted.
         roof: What the device can do.
     """
 
     prefill_s: float = 0.0
     gather_s: float = 0.0
+    all_gather_s: float = 0.0
     attend_s: float = 0.0
     chunks: int = 0
     launches: int = 0
@@ -45,13 +48,15 @@ class LabCounters:
     workspace_reserved_bytes: int = 0
     scratch_bytes: int = 0
     gather_bytes: int = 0
+    all_gather_bytes: int = 0
     flops: int = 0
     roof: Roof
 
     @property
     def gather_gb_per_s(self) -> float | None:
-        """Gigabytes (10^9) a second that gathers read and wrote; None if there was none."""
-        return self.gather_bytes / self.gather_s / 1e9 if self.gather_s > 0 else None
+        """Gigabytes (10^9) a second that gathers read and wrote, exchange left out; None if there was none."""
+        copy_s = self.gather_s - self.all_gather_s
+        return self.gather_bytes / copy_s / 1e9 if copy_s > 0 else None
 
     @property
     def attend_gflop_per_s(self) -> float | None:
@@ -99,9 +104,9 @@ class Tally:
 
     def reset(self) -> None:
         """Begin a block."""
-        self.seconds: dict[Part, float] = {"gather": 0.0, "attend": 0.0, "prefill": 0.0}
+        self.seconds: dict[Part, float] = dict.fromkeys(get_args(Part), 0.0)
         self.chunks = self.launches = 0
-        self.gathered_rows = self.padded_rows = self.gather_bytes = self.flops = 0
+        self.gathered_rows = self.padded_rows = self.gather_bytes = self.all_gather_bytes = self.flops = 0
         self.context_chunks = self.workspace_entries = self.area_plans = self.area_limited = 0
 
     @contextmanager

@@ -18,6 +18,7 @@ from orchestrator.engines.kernel_lab.caches import PagedCache
 from orchestrator.engines.kernel_lab.content import Hashes, picked
 from orchestrator.engines.kernel_lab.context import LATENT_GROUP, ContextSource
 from orchestrator.engines.kernel_lab.counters import Tally
+from orchestrator.engines.kernel_lab.dcp.share import Share
 from orchestrator.engines.kernel_lab.gather import Piece
 from orchestrator.engines.kernel_lab.kernels import Kernels
 from orchestrator.engines.kernel_lab.selection import hidden_mask, select_rows
@@ -36,6 +37,8 @@ class DenseLayer:
         row_table: Latent rows, ``[any, latent]``.
         key_weight: Expands a latent vector to the keys of all heads, ``[heads * qk_nope_head_dim, kv_lora_rank]``.
         value_weight: To their values, ``[kv_lora_rank, heads * v_head_dim]``.
+        share: This rank's part under decode context parallelism; the heads above are then its own. None: one rank has
+            all.
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class DenseLayer:
         row_table: torch.Tensor,
         key_weight: torch.Tensor,
         value_weight: torch.Tensor,
+        share: Share | None = None,
     ) -> None:
         self.shape = shape
+        self._share = share
         self._kernels, self._cache, self._salt = kernels, cache, salt
         self._query_table, self._row_table = query_table, row_table
         self.key_weight, self.value_weight = key_weight, value_weight
@@ -71,7 +76,10 @@ class DenseLayer:
 
     def write(self, member: Member) -> None:
         """Put the rows of a member's new tokens into the cache."""
-        self._cache.write(member.tables[LATENT_GROUP], member.context_len, self.rows(member.new_hashes))
+        start, hashes = member.context_len, member.new_hashes
+        if self._share is not None:
+            start, hashes = self._share.local_len(start), self._share.kept(start, hashes)
+        self._cache.write(member.tables[LATENT_GROUP], start, self.rows(hashes))
 
     def queries(self, batch: Batch) -> torch.Tensor:
         """Queries of a batch, ``[tokens, heads, key]``, in a buffer that the next call overwrites."""
@@ -101,7 +109,7 @@ class DenseLayer:
             for chunk in plan:
                 members = slice(chunk.request_start, chunk.request_end)
                 with tally.timed("gather"):
-                    rows = source.fill(chunk, batch.members[members], self._cache)
+                    rows = source.fill(chunk, batch.members[members], self._cache, tally)
                 with tally.timed("attend"):
                     self._context(
                         list(zip(chunk.starts, chunk.lengths, strict=True)),
@@ -113,11 +121,8 @@ class DenseLayer:
                         tally,
                     )
                 tally.chunks += 1
-                # The gather, the expansion, attention and the merge.
-                tally.launches += 4
-                tally.gathered_rows += rows.shape[0]
-                tally.padded_rows += chunk.rows - rows.shape[0]
-                tally.gather_bytes += rows.shape[0] * (self._cache.row_bytes + rows.shape[1] * rows.element_size())
+                # The expansion, attention and the merge.
+                tally.launches += 3
             tally.workspace_entries += len(plan) > 0
             shape = (batch.tokens, self.shape.heads, self.shape.v_head_dim)
             out = self._kernels.scratch.take("outputs", shape, self.dtype)
@@ -129,15 +134,34 @@ class DenseLayer:
         """Attention of requests with one new token each, ``[members, heads, value]``. It takes no workspace."""
         shape = self.shape
         queries = self.queries(batch)
-        out = queries.new_empty(len(batch.members), shape.heads, shape.v_head_dim)
         key_weight = self.key_weight.view(shape.heads, shape.qk_nope_head_dim, shape.kv_lora_rank)
         value_weight = self.value_weight.view(shape.kv_lora_rank, shape.heads, shape.v_head_dim).transpose(0, 1)
-        for place, member in enumerate(batch.members):
-            nope, rope = queries[place].split([shape.qk_nope_head_dim, shape.qk_rope_head_dim], dim=1)
-            absorbed = torch.bmm(nope.unsqueeze(1), key_weight).squeeze(1)
-            latent, _ = attend_latent(torch.cat((absorbed, rope), 1), self._visible_rows(member), shape.kv_lora_rank)
-            out[place] = torch.bmm(latent.to(out.dtype).unsqueeze(1), value_weight).squeeze(1)
-        return out
+        nope, rope = queries.split([shape.qk_nope_head_dim, shape.qk_rope_head_dim], dim=2)
+        absorbed = torch.stack([torch.bmm(one.unsqueeze(1), key_weight).squeeze(1) for one in nope])
+        latent = self._latent(batch, torch.cat((absorbed, rope), 2)).to(queries.dtype)
+        return torch.stack([torch.bmm(one.unsqueeze(1), value_weight).squeeze(1) for one in latent])
+
+    def _latent(self, batch: Batch, queries: torch.Tensor) -> torch.Tensor:
+        """Attention of the newest tokens over latent rows, fp32, ``[members, heads, kv_lora_rank]``.
+
+        Args:
+            queries: ``[members, heads, latent]``.
+        """
+        if self._share is not None:
+            queries = self._share.joined_heads(queries)
+        outs, lses = [], []
+        for query, member in zip(queries, batch.members, strict=True):
+            rows = self._visible_rows(member)
+            if rows.shape[0]:
+                out, lse = attend_latent(query, rows, self.shape.kv_lora_rank)
+            else:
+                out = torch.zeros(query.shape[0], self.shape.kv_lora_rank, device=query.device)
+                lse = torch.full((query.shape[0],), -torch.inf, device=query.device)
+            outs.append(out)
+            lses.append(lse)
+        if self._share is None:
+            return torch.stack(outs)
+        return self._share.merged(Partial(torch.stack(outs, 1), torch.stack(lses, 1))).out.transpose(0, 1)
 
     def _own(
         self, member: Member, query: torch.Tensor, chosen: torch.Tensor | None, total: Partial, tally: Tally
@@ -222,15 +246,19 @@ class DenseLayer:
         self._kernels.attend(query, keys, values, count, causal=causal, hidden=hidden, into=into)
 
     def _visible_rows(self, member: Member) -> torch.Tensor:
-        """The latent rows that a member's newest token attends to."""
+        """The latent rows that a member's newest token attends to and that this rank keeps."""
         table = member.tables[LATENT_GROUP]
         if self.shape.index_topk is None:
-            rows = self._kernels.scratch.take("latent", (member.seq_len, self.shape.latent), self._row_table.dtype)
-            self._kernels.gather(self._cache, [Piece(table, 0, member.seq_len, 0)], rows)
+            count = member.seq_len if self._share is None else self._share.local_len(member.seq_len)
+            rows = self._kernels.scratch.take("latent", (count, self.shape.latent), self._row_table.dtype)
+            self._kernels.gather(self._cache, [Piece(table, 0, count, 0)], rows)
             return rows
         position = torch.tensor([member.seq_len - 1], device=self._row_table.device)
         chosen = select_rows(position, ratio=1, topk=self.shape.index_topk)[0]
-        return self._cache.read(table, chosen[chosen >= 0].long(), self._row_table.dtype)
+        wanted = chosen[chosen >= 0].long()
+        if self._share is not None:
+            wanted = self._share.local_rows(wanted)
+        return self._cache.read(table, wanted, self._row_table.dtype)
 
     def _totals(self, queries: Sequence[torch.Tensor]) -> list[Partial]:
         """Room for the results of all members at once."""

@@ -20,9 +20,13 @@ from orchestrator.engines.contract import Counters as BlockCounters
 from orchestrator.engines.contract import EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
 from orchestrator.engines.kernel_lab.args import CHUNK_ORDERS, LabArgs, lab_args
 from orchestrator.engines.kernel_lab.counters import LabBlockResult, LabInForce
+from orchestrator.engines.kernel_lab.dcp.group import MakePeers, SpawnedPeers
+from orchestrator.engines.kernel_lab.dcp.peers import Peers
+from orchestrator.engines.kernel_lab.dcp.rank import RankSetup
+from orchestrator.engines.kernel_lab.dcp.share import Share
 from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.failures import engine_error
-from orchestrator.engines.kernel_lab.machine import device_named, pin
+from orchestrator.engines.kernel_lab.machine import device_named, pin, shared_cores
 from orchestrator.engines.kernel_lab.model import LabModel
 from orchestrator.engines.kernel_lab.roof import Roof, measure_roof
 from orchestrator.engines.kernel_lab.scheduler import Limits, StepScheduler
@@ -41,6 +45,7 @@ class _Started:
 
     args: LabArgs
     model: LabModel
+    peers: Peers | None
     executor: ThreadPoolExecutor
     roof: Roof
     limits: Limits
@@ -55,9 +60,14 @@ class KernelLabEngine:
 
     The engine is the layers' attention alone: no projections, no experts, no sampling beyond the largest of a seeded
     projection. Steps are computed on a thread of its own, so that requests are taken on and stamped while one runs.
+    With ``decode_context_parallel_size`` above 1 it is rank 0 of so many; counters are of this rank.
+
+    Args:
+        make_peers: How the other ranks are made.
     """
 
-    def __init__(self, engine_id: str, log_path: str) -> None:
+    def __init__(self, engine_id: str, log_path: str, *, make_peers: MakePeers = SpawnedPeers) -> None:
+        self._make_peers = make_peers
         self._engine_id, self._log_path = engine_id, log_path
         self._started: _Started | None = None
         self._is_aborted = threading.Event()
@@ -69,11 +79,17 @@ class KernelLabEngine:
         try:
             args = lab_args(config.args)
             device = device_named(args.device)
-            executor = ThreadPoolExecutor(1, self._engine_id, initializer=pin, initargs=(args.threads, args.cores))
+            cores = shared_cores(args.cores, 0, args.decode_context_parallel_size)
+            executor = ThreadPoolExecutor(1, self._engine_id, initializer=pin, initargs=(args.threads, cores))
+            peers = None
             try:
                 roof, dtype = executor.submit(measure_roof, device, _DTYPES.get(args.dtype)).result()
-                model = executor.submit(LabModel, args, config.plugin, dtype, device).result()
+                setup = RankSetup(args, config.plugin, dtype, device)
+                peers = self._make_peers(setup) if setup.ranks > 1 else None
+                model = executor.submit(_model, setup, peers).result()
             except BaseException:
+                if peers is not None:
+                    peers.close()
                 executor.shutdown()
                 raise
         except (LabError, RuntimeError, OSError, MemoryError) as error:
@@ -81,7 +97,7 @@ class KernelLabEngine:
         warm_up()
         limits = Limits(args.max_num_batched_tokens, args.max_num_seqs, args.long_prefill_token_threshold)
         force = self._in_force(args, model, limits, config.plugin.cpu_chunked_prefill)
-        self._started = _Started(args, model, executor, roof, limits, force, force)
+        self._started = _Started(args, model, peers, executor, roof, limits, force, force)
         resolved = {
             "lab_config": {
                 **args.model_dump(),
@@ -104,8 +120,8 @@ class KernelLabEngine:
             vocab_size=args.vocab_size,
             max_model_len=args.max_model_len,
             block_size=args.tokens_per_block,
-            dcp=1,
-            interleave=1,
+            dcp=args.decode_context_parallel_size,
+            interleave=args.cp_kv_cache_interleave_size,
             index_topk=args.index_topk if args.mla_kind == "sparse" else None,
             in_force=force,
             resolved=resolved,
@@ -171,6 +187,8 @@ class KernelLabEngine:
         started, self._started = self._started, None
         if started is not None:
             started.executor.shutdown()
+            if started.peers is not None:
+                started.peers.close()
 
     def abort(self) -> None:
         self._is_aborted.set()
@@ -182,6 +200,8 @@ class KernelLabEngine:
         started, self._started = self._started, None
         if started is not None:
             started.executor.shutdown(wait=False)
+            if started.peers is not None:
+                started.peers.close()
 
     async def _run(
         self,
@@ -258,12 +278,21 @@ class KernelLabEngine:
             force,
             workspace_rows=mla.context.workspace_rows,
             workspace_bytes=mla.workspace_bytes,
-            workspace_alignment=workspace_alignment(block_size=args.tokens_per_block),
+            workspace_alignment=workspace_alignment(
+                block_size=args.tokens_per_block,
+                dcp=args.decode_context_parallel_size,
+                interleave=args.cp_kv_cache_interleave_size,
+            ),
         )
 
     def _log(self, line: str) -> None:
         with Path(self._log_path).open("a", encoding="utf-8") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {self._engine_id} {line}\n")
+
+
+def _model(setup: RankSetup, peers: Peers | None) -> LabModel:
+    share = None if peers is None else Share(peers.collective, setup.args.cp_kv_cache_interleave_size)
+    return LabModel(setup.args, setup.plugin, setup.dtype, setup.device_of(0), share=share, peers=peers)
 
 
 def _counters(model: LabModel, scheduler: StepScheduler) -> BlockCounters:

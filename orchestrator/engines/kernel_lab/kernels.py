@@ -1,11 +1,12 @@
 """The one seam between the lab's layers and the code that does their heavy work.
 
-Every layer calls its kernels through this interface. Today there is the plain torch one, which runs on any device;
-kernels for a GPU go in beside it, are chosen in :func:`kernels_for`, and have the plain ones as their reference.
+Every layer calls its kernels through this interface. Plain torch runs on any device and is the reference; kernels for a
+GPU are in ``triton_kernels`` and are chosen in :func:`kernels_for`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -97,5 +98,10 @@ class TorchKernels:
 
 
 def kernels_for(device: torch.device) -> Kernels:
-    """The kernels of a device."""
+    """The kernels of a device: Triton's on a GPU where Triton is installed, else plain torch."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        # Its module compiles for a GPU and cannot be imported without Triton.
+        from orchestrator.engines.kernel_lab.triton_kernels import TritonKernels
+
+        return TritonKernels(device)
     return TorchKernels(device)

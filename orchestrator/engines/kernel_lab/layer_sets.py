@@ -12,8 +12,10 @@ import torch
 from orchestrator.engines.kernel_lab.args import LabArgs
 from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.chunking import FIXED, ChunkKnobs
-from orchestrator.engines.kernel_lab.context import PagedContext
+from orchestrator.engines.kernel_lab.context import ContextSource, PagedContext
 from orchestrator.engines.kernel_lab.counters import Tally
+from orchestrator.engines.kernel_lab.dcp.share import Share
+from orchestrator.engines.kernel_lab.dcp.source import ShardedContext
 from orchestrator.engines.kernel_lab.dense import DenseLayer
 from orchestrator.engines.kernel_lab.dsv4 import V4Layer
 from orchestrator.engines.kernel_lab.errors import LabError
@@ -108,24 +110,32 @@ class MlaSet(LayerSet[DenseLayer]):
 
     Args:
         cap: Of the workspace, in rows; None for vLLM's own.
+        share: This rank's part under decode context parallelism.
 
     Raises:
         LabError: ``out-of-memory``.
     """
 
     def __init__(
-        self, args: LabArgs, layers: Sequence[DenseLayer], kernels: Kernels, tally: Tally, *, cap: int | None
+        self,
+        args: LabArgs,
+        layers: Sequence[DenseLayer],
+        kernels: Kernels,
+        tally: Tally,
+        *,
+        cap: int | None,
+        share: Share | None = None,
     ) -> None:
         self._shape = layers[0].shape
-        super().__init__(layers, self._shape.heads * self._shape.v_head_dim, tally)
-        self._args, self._kernels = args, kernels
+        super().__init__(layers, args.heads * self._shape.v_head_dim, tally)
+        self._args, self._kernels, self._share = args, kernels, share
         self._dtype, self._device = layers[0].dtype, layers[0].device
         self.context = self._new_context(self._rows(cap, args.max_num_seqs))
 
     @property
     def workspace_bytes(self) -> int:
         """Bytes of the workspace."""
-        size: int = self.context.workspace_rows * self._shape.latent * self._dtype.itemsize
+        size: int = self.context.reserved_rows * self._shape.latent * self._dtype.itemsize
         return size
 
     def resize(self, cap: int | None, max_num_seqs: int) -> None:
@@ -145,6 +155,10 @@ class MlaSet(LayerSet[DenseLayer]):
             self.context = self._new_context(old)
             raise
 
+    def run(self, prefills: Batch, decodes: Batch, check: Callable[[], None]) -> list[torch.Tensor]:
+        outputs = super().run(prefills, decodes, check)
+        return outputs if self._share is None else [self._share.joined_heads(output) for output in outputs]
+
     def planned(self, batch: Batch) -> Callable[[DenseLayer], torch.Tensor]:
         plan = self.context.plan(batch)
         self._tally.context_chunks += len(plan)
@@ -159,6 +173,8 @@ class MlaSet(LayerSet[DenseLayer]):
                 max_model_len=args.max_model_len,
                 max_num_seqs=max_num_seqs,
                 block_size=args.tokens_per_block,
+                dcp=args.decode_context_parallel_size,
+                interleave=args.cp_kv_cache_interleave_size,
                 cap=cap,
                 rule=rule,
             )
@@ -167,21 +183,38 @@ class MlaSet(LayerSet[DenseLayer]):
             max_num_seqs=max_num_seqs,
             block_size=args.tokens_per_block,
             index_topk=self._shape.index_topk,
+            dcp=args.decode_context_parallel_size,
+            interleave=args.cp_kv_cache_interleave_size,
             cap=cap,
             rule=rule,
         )
 
-    def _new_context(self, rows: int) -> PagedContext:
-        return PagedContext(
-            WorkspaceManager(self._device, guard_bytes=GUARD_BYTES),
+    def _new_context(self, rows: int) -> ContextSource:
+        manager = WorkspaceManager(self._device, guard_bytes=GUARD_BYTES)
+        size, width, rule = self._args.tokens_per_block, self._shape.latent, rule_for_vllm(self._args.vllm)
+        # Sparse backends begin pieces anywhere, except on CUDA.
+        is_aligned = self._shape.index_topk is None or self._device.type == "cuda"
+        if self._share is None:
+            return PagedContext(
+                manager,
+                self._kernels,
+                workspace_rows=rows,
+                block_size=size,
+                width=width,
+                dtype=self._dtype,
+                rule=rule,
+                align_to_block=is_aligned,
+            )
+        return ShardedContext(
+            manager,
             self._kernels,
+            self._share,
             workspace_rows=rows,
-            block_size=self._args.tokens_per_block,
-            width=self._shape.latent,
+            block_size=size,
+            width=width,
             dtype=self._dtype,
-            rule=rule_for_vllm(self._args.vllm),
-            # Sparse backends begin pieces anywhere, except on CUDA.
-            align_to_block=self._shape.index_topk is None or self._device.type == "cuda",
+            rule=rule,
+            align_to_block=is_aligned,
         )
 
 

@@ -12,6 +12,7 @@ from orchestrator.engines.kernel_lab.attention import LOG2_E
 from orchestrator.engines.kernel_lab.cache_groups import CacheGroups
 from orchestrator.engines.kernel_lab.content import LATENT_TABLE_ROWS, QUERY_TABLE_ROWS, salt_of, seeded_normal
 from orchestrator.engines.kernel_lab.context import LATENT_GROUP
+from orchestrator.engines.kernel_lab.dcp.share import Share
 from orchestrator.engines.kernel_lab.dense import DenseLayer
 from orchestrator.engines.kernel_lab.dsv4 import WINDOW_GROUP, V4Layer, compressed_group
 from orchestrator.engines.kernel_lab.kernels import Kernels
@@ -40,9 +41,9 @@ def v4_shape(args: LabArgs) -> V4Shape:
 
 
 def mla_shape(args: LabArgs) -> DenseShape:
-    """Sizes of the dense or sparse layers of an engine."""
+    """Sizes of the dense or sparse layers of an engine, on each of its ranks."""
     return DenseShape(
-        heads=args.heads,
+        heads=args.heads // args.decode_context_parallel_size,
         kv_lora_rank=args.kv_lora_rank,
         qk_rope_head_dim=args.qk_rope_head_dim,
         qk_nope_head_dim=args.qk_nope_head_dim,
@@ -56,11 +57,19 @@ class LayerFactory:
 
     Args:
         dtype: Of caches and products.
+        share: This rank's part under decode context parallelism.
     """
 
     def __init__(
-        self, args: LabArgs, groups: CacheGroups, kernels: Kernels, dtype: torch.dtype, device: torch.device
+        self,
+        args: LabArgs,
+        groups: CacheGroups,
+        kernels: Kernels,
+        dtype: torch.dtype,
+        device: torch.device,
+        share: Share | None = None,
     ) -> None:
+        self._share = share
         self._args, self._groups, self._kernels = args, groups, kernels
         self._dtype, self._device = dtype, device
         self._made = 0
@@ -71,7 +80,8 @@ class LayerFactory:
         if not args.mla_layers:
             return []
         row_format = PlainRows(shape.latent, self._dtype)
-        query_table = self._query_table(shape.heads, shape.key)
+        heads = slice(None) if self._share is None else self._share.heads(args.heads)
+        query_table = self._query_table(args.heads, shape.key)[:, heads].contiguous()
         row_table = self._table(LATENT_TABLE_ROWS, shape.latent)
         return [
             DenseLayer(
@@ -81,8 +91,13 @@ class LayerFactory:
                 salt=self._salt(),
                 query_table=query_table,
                 row_table=row_table,
-                key_weight=self._weight(shape.heads * shape.qk_nope_head_dim, shape.kv_lora_rank, shape.kv_lora_rank),
-                value_weight=self._weight(shape.kv_lora_rank, shape.heads * shape.v_head_dim, shape.kv_lora_rank),
+                key_weight=self._weight(args.heads * shape.qk_nope_head_dim, shape.kv_lora_rank, shape.kv_lora_rank)
+                .unflatten(0, (args.heads, -1))[heads]
+                .flatten(0, 1),
+                value_weight=self._weight(shape.kv_lora_rank, args.heads * shape.v_head_dim, shape.kv_lora_rank)
+                .unflatten(1, (args.heads, -1))[:, heads]
+                .flatten(1, 2),
+                share=self._share,
             )
             for _ in range(args.mla_layers)
         ]

@@ -31,3 +31,10 @@ def pin(threads: int, cores: Sequence[int] | None) -> None:
     if cores is not None:
         os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
+
+
+def shared_cores(cores: Sequence[int] | None, rank: int, ranks: int) -> Sequence[int] | None:
+    """A rank's part of the cores that an engine is pinned to; all of them where there are fewer cores than ranks."""
+    if cores is None or len(cores) < ranks:
+        return cores
+    return cores[rank * len(cores) // ranks : (rank + 1) * len(cores) // ranks]

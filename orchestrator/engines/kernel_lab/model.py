@@ -12,6 +12,9 @@ from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.cache_groups import CacheGroups
 from orchestrator.engines.kernel_lab.chunking import ChunkKnobs
 from orchestrator.engines.kernel_lab.counters import LabCounters, Tally
+from orchestrator.engines.kernel_lab.dcp.peers import EndBlock, Peers, Resize, Step, together
+from orchestrator.engines.kernel_lab.dcp.share import Share
+from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.head import TokenHead
 from orchestrator.engines.kernel_lab.kernels import kernels_for
 from orchestrator.engines.kernel_lab.layer_sets import GUARD_BYTES, MlaSet, V4Set, changed_knobs
@@ -37,18 +40,31 @@ class LabModel:
     Args:
         dtype: Of caches and products.
         plugin: Values of the plugin's knobs at start.
+        share: This rank's part under decode context parallelism.
+        peers: The other ranks, on rank 0; it waits until they are ready. Without them no token is sampled where there
+            is a share.
 
     Raises:
-        LabError: Its workspaces or caches do not fit, or its shape is wrong.
+        LabError: Its workspaces or caches do not fit, its shape is wrong, or another rank says so.
     """
 
-    def __init__(self, args: LabArgs, plugin: PluginSettings, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        args: LabArgs,
+        plugin: PluginSettings,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        share: Share | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        self._peers = peers
         self.kernels = kernels_for(device)
         self.tally = Tally(self.kernels)
         self._groups = CacheGroups(args, device)
         self._manager = WorkspaceManager(device, guard_bytes=GUARD_BYTES)
         self._device = device
-        self._start_cap = plugin.mla_workspace_rows
+        self._start_cap = self._cap = plugin.mla_workspace_rows
         self._start_knobs = self.knobs = ChunkKnobs(
             max_model_len=args.max_model_len,
             window=args.window,
@@ -58,9 +74,9 @@ class LabModel:
             order=args.chunk_order,
             launch_rows=args.launch_rows,
         )
-        factory = LayerFactory(args, self._groups, self.kernels, dtype, device)
+        factory = LayerFactory(args, self._groups, self.kernels, dtype, device, share)
         mla = factory.mla_layers()
-        self.mla = MlaSet(args, mla, self.kernels, self.tally, cap=self._start_cap) if mla else None
+        self.mla = MlaSet(args, mla, self.kernels, self.tally, cap=self._start_cap, share=share) if mla else None
         self._v4 = [
             V4Set(kind, factory.v4_layers(kind, self._manager), self.knobs, self.tally) for kind in args.v4_kinds
         ]
@@ -69,7 +85,10 @@ class LabModel:
         self._manager.lock()
         sets = self._sets()
         sizes = [one.output_size for one in sets for _ in one.layers]
-        self._head = TokenHead(sizes, args.vocab_size, args.seed, device)
+        self._head = TokenHead(sizes, args.vocab_size, args.seed, device) if share is None or peers else None
+        self._max_num_seqs = args.max_num_seqs
+        if peers is not None:
+            peers.collect()
 
     def retune(self, *, cap: int | None, max_num_seqs: int, **knobs: int | str | None) -> None:
         """Put live values into force; None is the value at start.
@@ -82,11 +101,25 @@ class LabModel:
         Raises:
             LabError: ``out-of-memory``; nothing has changed then.
         """
-        if self.mla is not None:
-            self.mla.resize(self._start_cap if cap is None else cap, max_num_seqs)
+        self._resize_all(self._start_cap if cap is None else cap, max_num_seqs)
         self.knobs = changed_knobs(self._start_knobs, **knobs)
         for one in self._v4:
             one.set_knobs(self.knobs)
+
+    def resize(self, cap: int | None, max_num_seqs: int) -> None:
+        """Give this rank's context workspace the rows of another cap.
+
+        Raises:
+            LabError: ``out-of-memory``; the old size is in force again.
+        """
+        if self.mla is not None:
+            self.mla.resize(cap, max_num_seqs)
+            self._cap, self._max_num_seqs = cap, max_num_seqs
+
+    def check_canaries(self) -> None:
+        """Raise LabError with the class ``workspace-overrun`` if something was written beside a workspace."""
+        for manager in self._managers():
+            manager.check_canaries()
 
     def largest_request(self) -> int:
         """Tokens of the largest request that the caches can ever hold."""
@@ -115,14 +148,23 @@ class LabModel:
         ordered = [*prefills, *decodes]
         with torch.inference_mode():
             batches = self._batch(prefills), self._batch(decodes)
-            outputs = [output for one in self._sets() for output in one.run(*batches, check)]
+            if self._peers is None:
+                outputs = self.outputs(*batches, check)
+            else:
+                outputs = together(self._peers, Step.of(*batches), lambda: self.outputs(*batches, check))
             for one in ordered:
                 one.request.computed += one.count
             sampling = [place for place, one in enumerate(ordered) if one.request.computed == one.request.known]
             if not sampling:
                 return []
+            assert self._head is not None
             best = self._head.best_two([output[sampling] for output in outputs])
         return [Sampled(ordered[place].request, token, gap) for place, token, gap in zip(sampling, *best, strict=True)]
+
+    def outputs(self, prefills: Batch, decodes: Batch, check: Callable[[], None]) -> list[torch.Tensor]:
+        """Each layer's output at the last position of every request, prefills first; all heads also where this rank
+        computes some of them only."""
+        return [output for one in self._sets() for output in one.run(prefills, decodes, check)]
 
     def begin_block(self) -> None:
         """Count anew."""
@@ -137,11 +179,14 @@ class LabModel:
             LabError: ``workspace-overrun``: something was written beside a workspace.
         """
         tally, managers = self.tally, self._managers()
-        for manager in managers:
-            manager.check_canaries()
+        if self._peers is None:
+            self.check_canaries()
+        else:
+            together(self._peers, EndBlock(), self.check_canaries)
         return LabCounters(
             prefill_s=tally.seconds["prefill"],
             gather_s=tally.seconds["gather"],
+            all_gather_s=tally.seconds["all-gather"],
             attend_s=tally.seconds["attend"],
             chunks=tally.chunks,
             launches=tally.launches,
@@ -151,9 +196,22 @@ class LabModel:
             workspace_reserved_bytes=sum(manager.current_bytes for manager in managers),
             scratch_bytes=self.kernels.scratch.current_bytes,
             gather_bytes=tally.gather_bytes,
+            all_gather_bytes=tally.all_gather_bytes,
             flops=tally.flops,
             roof=roof,
         )
+
+    def _resize_all(self, cap: int | None, max_num_seqs: int) -> None:
+        old = Resize(self._cap, self._max_num_seqs)
+        self.resize(cap, max_num_seqs)
+        if self._peers is None:
+            return
+        try:
+            together(self._peers, Resize(cap, max_num_seqs), lambda: None)
+        except LabError as error:
+            if error.label != "rank-lost":
+                together(self._peers, old, lambda: self.resize(old.cap, old.max_num_seqs))
+            raise
 
     def _sets(self) -> list[MlaSet | V4Set]:
         return [*([] if self.mla is None else [self.mla]), *self._v4]

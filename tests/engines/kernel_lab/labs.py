@@ -15,6 +15,7 @@ from orchestrator.engines.kernel_lab.cache_groups import CacheGroups
 from orchestrator.engines.kernel_lab.caches import BlockTable
 from orchestrator.engines.kernel_lab.content import compressed_hashes, token_hashes
 from orchestrator.engines.kernel_lab.counters import Tally
+from orchestrator.engines.kernel_lab.dcp.share import Share
 from orchestrator.engines.kernel_lab.dense import DenseLayer
 from orchestrator.engines.kernel_lab.dsv4 import V4Layer
 from orchestrator.engines.kernel_lab.kernels import Kernels, kernels_for
@@ -54,17 +55,18 @@ class Lab:
 
     Args:
         dtype: Of caches and products.
+        share: Of one rank of several.
         args: Over ``TINY``.
     """
 
-    def __init__(self, kind: str, dtype: torch.dtype, **args: Any) -> None:
+    def __init__(self, kind: str, dtype: torch.dtype, share: Share | None = None, **args: Any) -> None:
         self.args: LabArgs = lab_args({**TINY, "layers": {kind: 1}, **args})
         self.kind, self.dtype = kind, dtype
         self.kernels: Kernels = kernels_for(CPU)
         self.tally = Tally(self.kernels)
         self.groups = CacheGroups(self.args, CPU)
         self.manager = WorkspaceManager(guard_bytes=4096)
-        factory = LayerFactory(self.args, self.groups, self.kernels, dtype, CPU)
+        factory = LayerFactory(self.args, self.groups, self.kernels, dtype, CPU, share)
         self.mla: list[DenseLayer] = factory.mla_layers()
         self.v4: list[V4Layer] = [] if self.mla else factory.v4_layers(LAYER_TYPES[kind], self.manager)
         if self.v4:
