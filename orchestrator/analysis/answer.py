@@ -70,7 +70,8 @@ class Answer:
             force, and under ``baseline`` the ``workspace_rows`` and ``workspace_bytes`` of the baseline.
         accuracy: Outcome of the accuracy guard.
         soak: How the latest soak of the point ended.
-        serve_args: Arguments after ``vllm serve`` that reproduce the point.
+        serve_args: Arguments after ``vllm serve`` that reproduce the point; empty for a point of the kernel lab, which
+            nobody can serve.
         env: Environment variables that reproduce the point.
         finalists: The points that the search chose, best confirmed ratio first.
         baseline: Values that the spec names for the baseline; empty if the baseline is vLLM's default.
@@ -109,8 +110,10 @@ class Answer:
         """The shell command that serves the point.
 
         Raises:
-            ValueError: There is no winner, so there is nothing to deploy.
+            ValueError: There is no winner, or it is a point of the kernel lab, so there is nothing to deploy.
         """
+        if self.serve_args == []:
+            raise ValueError("a point of the kernel lab has no model, so there is no command to deploy")
         if self.decision != "winner" or self.serve_args is None or self.env is None:
             raise ValueError("there is no winner, so there is no command to deploy")
         assignments = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]

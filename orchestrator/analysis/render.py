@@ -46,6 +46,14 @@ def render(answer: Answer, console: Console) -> None:
     if answer.decision == "winner":
         console.print(Text(f"{_SOAKS[answer.soak]}."))
         console.print(Text(f"{_memory_sentence(answer)}."))
+    if answer.decision == "winner" and not answer.serve_args:
+        console.print(
+            Text(
+                "Nothing to deploy: the kernel lab runs attention layers without a model. Try the point on an engine "
+                "that serves one (engine.kind: vllm)."
+            )
+        )
+    elif answer.decision == "winner":
         where = (
             " where Chunksmith is installed, for its plugin"
             if "--additional-config" in (answer.serve_args or [])
@@ -157,7 +165,9 @@ def _finalist_lines(finalist: Finalist, answer: Answer) -> list[str]:
 
 
 def _baseline(answer: Answer) -> str:
-    return f"the baseline ({_point(answer.baseline)})" if answer.baseline else "vLLM's default"
+    if answer.baseline:
+        return f"the baseline ({_point(answer.baseline)})"
+    return "the kernel lab's default" if answer.serve_args == [] else "vLLM's default"
 
 
 def _short_baseline(answer: Answer) -> str:

@@ -15,11 +15,12 @@ from orchestrator.errors import UserError, unknown_name
 from orchestrator.records import BLOCKS
 from orchestrator.records.schemas import DIRECTIONS
 
-# A metric may be missing from a block; the other floating-point columns describe the block or its load generator.
+# A metric may be missing from a block; the other floating-point columns describe the block, its load generator or the
+# kernel lab.
 METRICS = tuple(
     field.name
     for field in BLOCKS
-    if field.nullable and pa.types.is_floating(field.type) and not field.name.startswith("slip_")
+    if field.nullable and pa.types.is_floating(field.type) and not field.name.startswith(("slip_", "lab_"))
 )
 """Columns of the blocks table that can be an objective."""
 

@@ -150,7 +150,7 @@ def _on_engine(
     with ray_session(address, auth_mode=auth), stop_on_sigterm(), _records(run) as folder, _logs(folder) as logs:
 
         def make_engine() -> RayEngine:
-            return RayEngine(logs, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+            return RayEngine(logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
 
         with EngineTarget(spec, make_engine, started.append) as target:
             _measure(plan, target, folder, started[-1], as_json=as_json)

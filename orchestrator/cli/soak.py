@@ -46,7 +46,7 @@ def soak(
         console.print(Text(line), soft_wrap=True)
 
     def make_engine() -> RayEngine:
-        engine = RayEngine(folder.logs, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+        engine = RayEngine(folder.logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
         say(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 

@@ -81,7 +81,7 @@ def _run(
     console.print(f"study {spec.study}: {spec.trials} trials of {size} points, run {folder.path}")
 
     def make_engine() -> RayEngine:
-        engine = RayEngine(folder.logs, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+        engine = RayEngine(folder.logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
         progress.engine_state(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 

@@ -13,13 +13,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.cluster.custody import Custody
 from orchestrator.cluster.session import cluster_resources
-from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
+from orchestrator.engines import BlockResult, Engine, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
 from orchestrator.records import collect
 from orchestrator.workloads import Request, Schedule
+
+EngineKind = Literal["vllm", "kernel_lab"]
+"""What an actor can hold."""
 
 PLACE_TIMEOUT_S = 60.0
 """How long the actor itself may take to come up, before the engine is started in it."""
@@ -31,14 +34,11 @@ STOP_TIMEOUT_S = 30.0
 class EngineActor:
     """Runs in a Ray worker of its own. Everything it and its children print goes to the engine's log file."""
 
-    def __init__(self, engine_id: str, log_path: str) -> None:
+    def __init__(self, engine_id: str, log_path: str, kind: EngineKind) -> None:
         Path(log_path).parent.mkdir(parents=True, exist_ok=True)
         _redirect_output(log_path)
         self._custody = Custody(engine_id)
-        # vLLM is imported after the output is redirected and the custody begun.
-        from orchestrator.engines.vllm import VllmEngine
-
-        self._engine = VllmEngine(engine_id, log_path)
+        self._engine = _engine_of(kind, engine_id, log_path)
 
     def pid(self) -> int:
         return os.getpid()
@@ -66,6 +66,7 @@ class RayEngine:
 
     Args:
         log_dir: Folder for the engine's log, on the node that runs it.
+        kind: Which engine.
         cpus: CPU cores that Ray sets aside.
         gpus: GPUs that Ray sets aside and shows to the engine.
         start_timeout_s: Longest start of the engine.
@@ -76,6 +77,7 @@ class RayEngine:
         self,
         log_dir: Path,
         *,
+        kind: EngineKind = "vllm",
         cpus: float = 1.0,
         gpus: float = 0.0,
         start_timeout_s: float = 1800.0,
@@ -83,7 +85,7 @@ class RayEngine:
     ) -> None:
         self.engine_id = f"engine-{uuid.uuid4().hex[:10]}"
         self.log_path = str(log_dir / f"{self.engine_id}.log")
-        self._cpus, self._gpus = cpus, gpus
+        self._kind, self._cpus, self._gpus = kind, cpus, gpus
         self._start_timeout_s, self._block_timeout_s = start_timeout_s, block_timeout_s
         self._actor: Any = None
         self.actor_pid: int | None = None
@@ -98,7 +100,7 @@ class RayEngine:
             "max_restarts": 0,
             "runtime_env": {"env_vars": dict(config.env)},
         }
-        self._actor = ray.remote(EngineActor).options(**options).remote(self.engine_id, self.log_path)
+        self._actor = ray.remote(EngineActor).options(**options).remote(self.engine_id, self.log_path, self._kind)
         try:
             self.actor_pid = self._get(self._actor.pid.remote(), PLACE_TIMEOUT_S, "actor-start")
             info: EngineInfo = self._get(self._actor.start.remote(config), self._start_timeout_s, "engine-start")
@@ -176,6 +178,17 @@ class RayEngine:
             return cause
         label = "engine-start" if phase == "engine-start" else "engine-error"
         return EngineError(label, f"{type(cause).__name__}: {_first_line(cause)}", log_path=self.log_path)
+
+
+def _engine_of(kind: EngineKind, engine_id: str, log_path: str) -> Engine:
+    """Imports vLLM or torch: only once the output is redirected and the custody has begun."""
+    if kind == "kernel_lab":
+        from orchestrator.engines.kernel_lab.engine import KernelLabEngine
+
+        return KernelLabEngine(engine_id, log_path)
+    from orchestrator.engines.vllm import VllmEngine
+
+    return VllmEngine(engine_id, log_path)
 
 
 def _redirect_output(log_path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a column is added, removed, renamed, retyped or given another meaning."""
 
 OUTCOMES = ("complete", "infeasible", "failed", "lost")
@@ -91,6 +91,32 @@ def _throughput_fields() -> Iterable[Field]:
         yield _field(f"{name}_per_gpu", pa.float64(), each, unit=unit, nullable=True)
 
 
+def _lab_fields() -> Iterable[Field]:
+    """What the kernel lab alone counts, over the prefills of a block."""
+    yield _field("chunk_order", pa.string(), "Order in force in the kernel lab.", nullable=True)
+    for name, kind, description, unit in (
+        ("prefill_s", pa.float64(), "Time in the prefill attention path of all layers.", "s"),
+        ("gather_s", pa.float64(), "Of it, copying cache rows into the workspace.", "s"),
+        ("attend_s", pa.float64(), "Of it, products and softmax.", "s"),
+        ("all_gather_s", pa.float64(), "Of the gathers, exchange between ranks.", "s"),
+        ("chunks", pa.int64(), "Fillings of the workspace, over all layers.", "chunks"),
+        ("launches", pa.int64(), "Kernels that a GPU would launch for them.", "launches"),
+        ("gathered_rows", pa.int64(), "Rows that were copied into the workspace.", "rows"),
+        ("padded_rows", pa.int64(), "Rows that chunks spanned beyond those.", "rows"),
+        ("workspace_peak_bytes", pa.int64(), "Most workspace that a chunk asked for.", "bytes"),
+        ("workspace_reserved_bytes", pa.int64(), "Size of the workspace buffers.", "bytes"),
+        ("scratch_bytes", pa.int64(), "Buffers of the kernels beside them.", "bytes"),
+        ("gather_bytes", pa.int64(), "What gathers read and wrote.", "bytes"),
+        ("all_gather_bytes", pa.int64(), "What ranks received from each other.", "bytes"),
+        ("flops", pa.int64(), "Floating point operations that the layers needed.", "operations"),
+        ("gather_gb_per_s", pa.float64(), "Rate of the gathers.", "GB/s"),
+        ("attend_gflop_per_s", pa.float64(), "Rate of the products.", "GFLOP/s"),
+        ("roof_copy_gb_per_s", pa.float64(), "Rate of a plain copy on the device.", "GB/s"),
+        ("roof_gflop_per_s", pa.float64(), "Rate of a large product on the device.", "GFLOP/s"),
+    ):
+        yield _field(f"lab_{name}", kind, f"Kernel lab: {description}", unit=unit, nullable=True)
+
+
 TRIALS = _schema(
     "trials",
     [
@@ -120,7 +146,11 @@ TRIALS = _schema(
         _field("workspace_alignment", pa.int64(), "Rows are a multiple of this.", unit="rows", nullable=True),
         _field("builders", pa.int32(), "MLA metadata builders that the plugin reached.", nullable=True),
         _field("kv_blocks", pa.int64(), "Blocks of the KV cache.", unit="blocks", nullable=True),
-        _field("serve_args", _list(pa.string()), "Arguments after `vllm serve` that reproduce the point, in order."),
+        _field(
+            "serve_args",
+            _list(pa.string()),
+            "Arguments after `vllm serve` for the point, in order; empty if it cannot be served.",
+        ),
         _field("env", pa.string(), "JSON object: environment variables that reproduce the point."),
         _field("seed", pa.int64(), "Seed of the trial."),
         _field("started_at", _TIMESTAMP, "When the trial started."),
@@ -173,6 +203,7 @@ BLOCKS = _schema(
         _field("max_step_tokens", pa.int64(), "Most tokens in one scheduler step.", unit="tokens"),
         _field("max_running_requests", pa.int64(), "Most requests running in one step.", unit="requests"),
         _field("cached_tokens", pa.int64(), "Prompt tokens found in the prefix cache.", unit="tokens"),
+        *_lab_fields(),
     ],
 )
 

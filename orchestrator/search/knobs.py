@@ -18,6 +18,9 @@ Point = Mapping[str, KnobValue]
 PLUGIN_KNOBS = frozenset(WORKER_KNOBS)
 """Knobs that are settings of our plugin; all others are vLLM's own engine arguments."""
 
+LAB_MODEL = "kernel-lab"
+"""What stands for the model where the kernel lab is the engine: layers without one, which nobody can serve."""
+
 _ON_ONLY = frozenset({"aggregate_engine_logging", "data_parallel_multi_port_external_lb", "disable_log_stats"})
 """Switches of ``vllm serve`` without a ``--no-`` form: off is what they are without the flag."""
 
@@ -78,10 +81,12 @@ def engine_config(base: EngineConfig, engine_values: Point) -> EngineConfig:
 
 
 def serve_command(base: EngineConfig, point: Point) -> tuple[list[str], dict[str, str]]:
-    """Arguments of ``vllm serve`` and the environment that start an engine at a point.
+    """Arguments of ``vllm serve`` and the environment that start an engine at a point; both empty for the kernel lab.
 
     Live values become the engine arguments or plugin settings of the same effect at start.
     """
+    if base.model == LAB_MODEL:
+        return [], {}
     config = engine_config(base, point)
     args = dict(config.args)
     additional = {**(args.pop("additional_config", None) or {}), **config.plugin.additional_config()}

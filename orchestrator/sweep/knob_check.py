@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.engines import LIVE_KNOBS, BlockResult, Counters, EngineConfig, EngineInfo, InForce, KnobValue
+from orchestrator.engines.kernel_lab import LAB_LIVE_KNOBS
 from orchestrator.search import PLUGIN_KNOBS, Point, Space
 from orchestrator.sweep.rows import PlacedBlock
 from orchestrator.vllm_plugin import DEFAULT_WORKSPACE_CAP, PluginSettings
 
 LABEL = "knob-not-in-force"
+
+_FIXED = "fixed"
+"""The chunk order that plans nothing by area."""
 
 EQUALS_BASELINE = "equals the baseline"
 """Detail of a point that would be compared with itself."""
@@ -41,7 +45,8 @@ def not_in_force(
 
     All workers and builders must agree. A workspace cap must give the rows that arithmetic says, and the path that
     uses the workspace must have been entered. An area knob must be the value that the workers report, and prefills
-    must have been planned by it. A scheduler knob must be the value that the scheduler reports, and no step may have
+    must have been planned by it; in the lab's order of fixed groups, which no area limits, only the size of a group
+    can have a value. A scheduler knob must be the value that the scheduler reports, and no step may have
     gone beyond it. Another engine argument must stand in vLLM's own configuration after its defaults, where that has
     a field of the same name.
 
@@ -51,10 +56,10 @@ def not_in_force(
     """
     if block.in_force.disagreement is not None:
         return block.in_force.disagreement
-    for knob in (knob.name for knob in space.knobs):
-        check = _live if knob in LIVE_KNOBS else _argument
-        if reason := check(knob, point, plugin, info, block):
-            return f"{knob}: {reason}"
+    for knob in space.knobs:
+        check = _live if knob.scope == "live" or knob.name in LIVE_KNOBS else _argument
+        if reason := check(knob.name, point, plugin, info, block):
+            return f"{knob.name}: {reason}"
     return None
 
 
@@ -64,9 +69,9 @@ def no_effect(space: Space, candidate: PlacedBlock, baseline: PlacedBlock) -> st
 
     A ``long_prefill_token_threshold`` above 0 must have cut a prefill and a ``prefill_area_limit`` must have limited a
     plan. Beyond that, one knob must have made a difference: other workspace rows, or rows reserved for other prefill
-    chunks; a step with more tokens or more requests than the lower of the two limits lets through; a cut; a limited
-    plan; or an engine argument with another value in vLLM's configuration. An argument that stands nowhere there is
-    taken to make one.
+    chunks; another chunk order; a step with more tokens or more requests than the lower of the two limits lets
+    through; a cut; a limited plan; or an engine argument with another value in vLLM's configuration. An argument that
+    stands nowhere there is taken to make one.
     """
     counted = candidate.block.result.counters
     threshold, area = (candidate.point.get(knob) for knob in ("long_prefill_token_threshold", "prefill_area_limit"))
@@ -87,7 +92,7 @@ def no_effect(space: Space, candidate: PlacedBlock, baseline: PlacedBlock) -> st
 
 
 def _live(knob: str, point: Point, plugin: PluginSettings, info: EngineInfo, block: BlockResult) -> str | None:
-    if reason := _unused(knob, block.counters):
+    if reason := _unused(knob, point, block):
         return reason
     start = plugin if knob in PLUGIN_KNOBS else info.in_force
     asked = point[knob] if point[knob] is not None else getattr(start, knob)
@@ -118,12 +123,17 @@ def _resolved(info: EngineInfo, knob: str) -> list[object]:
     return [part[knob] for part in parts if knob in part]
 
 
-def _unused(knob: str, counted: Counters) -> str | None:
+def _unused(knob: str, point: Point, block: BlockResult) -> str | None:
+    counted = block.counters
     if knob == "mla_workspace_rows" and counted.workspace_entries == 0:
         return (
             "the block never entered the context path that uses the workspace "
             f"({counted.scheduler_steps} steps, largest {counted.max_step_tokens} tokens): is chunked prefill on?"
         )
+    if _order(block.in_force) == _FIXED:
+        if knob == "prefill_area_limit" and point[knob] is not None:
+            return f"{point[knob]} limits no chunk: chunk_order is {_FIXED}"
+        return None
     if knob in ("prefill_chunk_size", "prefill_area_limit") and counted.area_plans == 0:
         return "no prefill was planned by area"
     return None
@@ -162,6 +172,8 @@ def _rows(cap: object, point: Point, info: EngineInfo) -> int:
 def _has_effect(knob: str, candidate: PlacedBlock, baseline: PlacedBlock) -> bool:
     """Whether the two blocks show that they ran with other values of a knob."""
     ours, theirs = candidate.block.result, baseline.block.result
+    if knob in LAB_LIVE_KNOBS:
+        return _order(ours.in_force) != _order(theirs.in_force)
     if knob not in LIVE_KNOBS:
         found = _resolved(candidate.info, knob)
         return found != _resolved(baseline.info, knob) if found else candidate.point[knob] != baseline.point[knob]
@@ -176,6 +188,12 @@ def _has_effect(knob: str, candidate: PlacedBlock, baseline: PlacedBlock) -> boo
     if knob == "prefill_chunk_size" and _limit(knob, candidate.info.in_force) != _limit(knob, baseline.info.in_force):
         return True
     return _ACTED[knob](ours.counters) + _ACTED[knob](theirs.counters) > 0
+
+
+def _order(force: InForce) -> str | None:
+    """How the kernel lab forms its chunks; None for another engine."""
+    order: str | None = getattr(force, "chunk_order", None)
+    return order
 
 
 def _limit(knob: str, force: InForce) -> int | None:

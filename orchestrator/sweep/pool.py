@@ -26,7 +26,7 @@ class WarmEngine:
     """Whether its start was made known; it may be without being warm, when its first block failed."""
 
 
-CERTAIN_LABELS = frozenset({"plugin-refused", "resources"})
+CERTAIN_LABELS = frozenset({"plugin-refused", "resources", "lab-shape", "workspace-too-small"})
 """Failures of a start that a second try cannot mend."""
 
 

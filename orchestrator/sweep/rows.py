@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from orchestrator.engines import EngineInfo, InForce
+from orchestrator.engines import BlockResult, EngineInfo, InForce
 from orchestrator.measurement import MeasuredBlock, PairedMeasurement, count_failures
 from orchestrator.records import SCHEMA_VERSION
 from orchestrator.search import Point
@@ -139,6 +139,7 @@ def block_row(identity: Row, phase: Phase, number: int, block: MeasuredBlock, *,
         "workspace_bytes": result.in_force.workspace_bytes,
         **asdict(result.counters),
         "cached_tokens": sum(request.cached_tokens for request in result.requests),
+        **_lab_columns(result),
     }
 
 
@@ -165,6 +166,16 @@ def rows_of_requests(identity: Row, phase: Phase, number: int, block: MeasuredBl
         }
         for request in block.result.requests
     ]
+
+
+def _lab_columns(result: BlockResult) -> Row:
+    """What the kernel lab alone tells; empty for another engine. Its result's class would need torch, and is not
+    imported for that."""
+    lab = getattr(result, "lab", None)
+    if lab is None:
+        return {}
+    counted = {f"lab_{name}": value for name, value in lab.columns().items()}
+    return {"chunk_order": getattr(result.in_force, "chunk_order", None), **counted}
 
 
 def _identity(spec: SweepSpec, trial: int) -> Row:

@@ -294,7 +294,7 @@ class _OneSoak:
         if reason := not_in_force(self.serving.space, self.point, self.spec.engine.plugin, info, asked):
             return TrialFailure(LABEL, reason, info.log_path)
         before = self.reference = self.reference or result.in_force
-        for name in (item.name for item in dataclasses.fields(InForce)):
+        for name in (item.name for item in dataclasses.fields(before)):
             old, new = getattr(before, name), getattr(result.in_force, name)
             if old != new:
                 return TrialFailure("changed", f"{name} went from {old} to {new} during the soak", info.log_path)

@@ -9,10 +9,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from orchestrator.engines import EngineConfig, KnobValue
+from orchestrator.engines.kernel_lab import lab_args
 from orchestrator.measurement import Direction, PairPlan, Slo
 from orchestrator.measurement.pairing import FEWEST_TO_DECIDE
 from orchestrator.models import TinyMLAConfig, tiny_model
 from orchestrator.search import Knob, Scope, Space
+from orchestrator.search.knobs import LAB_MODEL
 from orchestrator.vllm_plugin import PluginSettings
 from orchestrator.workloads import (
     AnyWorkload,
@@ -41,8 +43,14 @@ class _Section(BaseModel):
 
 
 class EngineSection(_Section):
-    """What all engines of the study share. ``args`` are fields of vLLM's ``AsyncEngineArgs``."""
+    """What all engines of the study share.
 
+    Attributes:
+        kind: vLLM itself, or the kernel lab: the prefill attention path without a model around it.
+        args: Fields of vLLM's ``AsyncEngineArgs``, or of ``orchestrator.engines.kernel_lab.LabArgs``.
+    """
+
+    kind: Literal["vllm", "kernel_lab"] = "vllm"
     args: dict[str, Any] = {}
     env: dict[str, str] = {}
     plugin: PluginSettings = PluginSettings()
@@ -219,7 +227,7 @@ class ResourcesSection(_Section):
 
 class SweepSpec(_Section):
     """A sweep. ``baseline`` names the values to compare with; a knob that it leaves out keeps its value at engine
-    start there: what ``engine`` gives, else vLLM's own default."""
+    start there: what ``engine`` gives, else vLLM's own default. ``model`` may be left out for the kernel lab alone."""
 
     version: Literal[1]
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -241,6 +249,18 @@ class SweepSpec(_Section):
     soak: SoakSection = SoakSection()
     resources: ResourcesSection = ResourcesSection()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_model(cls, given: Any) -> Any:
+        engine = given.get("engine") if isinstance(given, Mapping) else None
+        is_lab = isinstance(engine, Mapping) and engine.get("kind") == "kernel_lab"
+        return {"model": LAB_MODEL, **given} if is_lab else given
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether the kernel lab is the engine."""
+        return self.engine.kind == "kernel_lab"
+
     def search_space(self) -> Space:
         """The space with every value written out."""
         knobs = (Knob(name, section.scope, section.all_values()) for name, section in self.space.items())
@@ -253,7 +273,15 @@ class SweepSpec(_Section):
     def engine_config(self) -> EngineConfig:
         """What every engine of the study has in common. Builds the tiny model if the spec asks for it."""
         model = str(tiny_model(TinyMLAConfig(**self.tiny_model))) if self.model == TINY_MODEL else self.model
-        return EngineConfig(model=model, args=self.engine.args, env=self.engine.env, plugin=self.engine.plugin)
+        return EngineConfig(model=model, args=self.start_args(), env=self.engine.env, plugin=self.engine.plugin)
+
+    def start_args(self) -> Mapping[str, Any]:
+        """Arguments of the engine as far as they are known before it starts: vLLM keeps its defaults to itself.
+
+        Raises:
+            LabError: ``lab-shape``.
+        """
+        return lab_args(self.engine.args).model_dump() if self.is_lab else self.engine.args
 
     def pair_plan(self, coin_seed: int) -> PairPlan:
         """When a trial of the search stops measuring. ``coin_seed`` decides which role goes first in each pair, where

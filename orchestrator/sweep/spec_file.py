@@ -11,9 +11,12 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.engines import LIVE_KNOBS, KnobValue
+from orchestrator.engines.kernel_lab import LAB_LIVE_KNOBS
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.measurement import GOODPUT_AT_SLO, OBJECTIVES, needs_slo, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
+from orchestrator.search.knobs import LAB_MODEL
+from orchestrator.sweep.lab_spec import check_lab_args, check_lab_values, lab_start_value
 from orchestrator.sweep.spec import TINY_MODEL, SweepSpec, direction_of
 from orchestrator.sweep.spec_errors import one_line
 from orchestrator.vllm_plugin import CONFIG_KEY
@@ -52,18 +55,32 @@ def load_spec(path: Path) -> SweepSpec:
 
 
 def _check_names(path: Path, spec: SweepSpec) -> None:
-    arguments = engine_arguments()
+    if spec.is_lab:
+        arguments = check_lab_args(path, spec)
+    else:
+        arguments = engine_arguments()
+        _check_vllm_args(path, spec, arguments)
+    live_knobs = {*LIVE_KNOBS, *(LAB_LIVE_KNOBS if spec.is_lab else ())}
     for name, section in spec.space.items():
+        if name in live_knobs:
+            continue
+        if arguments and name not in arguments:
+            raise unknown_name("knob", name, {*live_knobs, *arguments}, where=f"{path}: space")
+        if section.scope == "live":
+            live = ", ".join(sorted(live_knobs))
+            raise UserError(f"{path}: space.{name}.scope: must be engine; live is possible for {live}")
+    for name in spec.baseline:
+        if name not in spec.space:
+            raise unknown_name("knob", name, spec.space, where=f"{path}: baseline")
+    if spec.objective.metric not in OBJECTIVES:
+        raise unknown_name("metric", spec.objective.metric, OBJECTIVES, where=f"{path}: objective.metric")
+
+
+def _check_vllm_args(path: Path, spec: SweepSpec, arguments: frozenset[str]) -> None:
+    for name in spec.space:
         _check_reserved(path, f"space.{name}", name)
         if name == "additional_config":
             raise UserError(f"{path}: space.additional_config: belongs to engine.args; it cannot be a knob")
-        if name in LIVE_KNOBS:
-            continue
-        if arguments and name not in arguments:
-            raise unknown_name("knob", name, {*LIVE_KNOBS, *arguments}, where=f"{path}: space")
-        if section.scope == "live":
-            live = ", ".join(sorted(LIVE_KNOBS))
-            raise UserError(f"{path}: space.{name}.scope: must be engine; live is possible for {live}")
     for name in spec.engine.args:
         _check_reserved(path, f"engine.args.{name}", name)
         if arguments and name not in arguments:
@@ -73,11 +90,6 @@ def _check_names(path: Path, spec: SweepSpec) -> None:
         raise UserError(f"{path}: engine.args.additional_config: should be a mapping of keys, got {additional!r}")
     if CONFIG_KEY in (additional or {}):
         raise UserError(f"{path}: engine.args.additional_config.{CONFIG_KEY}: belongs to engine.plugin")
-    for name in spec.baseline:
-        if name not in spec.space:
-            raise unknown_name("knob", name, spec.space, where=f"{path}: baseline")
-    if spec.objective.metric not in OBJECTIVES:
-        raise unknown_name("metric", spec.objective.metric, OBJECTIVES, where=f"{path}: objective.metric")
 
 
 def _check_reserved(path: Path, key: str, name: str) -> None:
@@ -96,7 +108,9 @@ def _check_values(path: Path, spec: SweepSpec) -> None:
             start = _start_value(spec, name) if section.scope == "live" else None
             _check_live_values(path, f"space.{name}", name, section.all_values(), start)
             _check_live_values(path, f"baseline.{name}", name, [spec.baseline.get(name)], start)
-    limit = spec.engine.args.get("max_model_len")
+    if spec.is_lab:
+        check_lab_values(path, spec)
+    limit = spec.start_args().get("max_model_len")
     parts = (("workload", spec.block_workload()), ("accuracy", spec.accuracy_workload()))
     for key, part in parts:
         needed = part.longest_request()
@@ -156,7 +170,7 @@ def _largest_step(spec: SweepSpec) -> int | None:
 
 def _values_in_use(spec: SweepSpec, name: str) -> list[int | None]:
     """Values of an engine argument in the blocks of the study, the baseline's included; None is vLLM's default."""
-    start = spec.engine.args.get(name)
+    start = spec.start_args().get(name)
     used: list[KnobValue] = [start]
     if name in spec.space:
         given = [*spec.space[name].all_values(), spec.baseline.get(name)]
@@ -181,6 +195,8 @@ def _check_live_values(path: Path, key: str, name: str, values: Iterable[KnobVal
 
 def _start_value(spec: SweepSpec, name: str) -> int | None:
     """Upper bound of a live knob, where the spec gives it: what the engine's buffers are made for."""
+    if spec.is_lab:
+        return lab_start_value(spec, name)
     bounds = {
         "max_num_batched_tokens": spec.engine.args.get("max_num_batched_tokens"),
         "max_num_seqs": spec.engine.args.get("max_num_seqs"),
@@ -192,6 +208,11 @@ def _start_value(spec: SweepSpec, name: str) -> int | None:
 
 def _checked_model(path: Path, spec: SweepSpec) -> str:
     """The model for an engine in any working folder: a folder's path is made absolute."""
+    if spec.is_lab:
+        if spec.model != LAB_MODEL or spec.tiny_model:
+            key, given = ("model", spec.model) if spec.model != LAB_MODEL else ("tiny_model", spec.tiny_model)
+            raise UserError(f"{path}: {key}: the kernel lab has no model: leave it out; got {given!r}")
+        return spec.model
     if spec.model == TINY_MODEL:
         try:
             TinyMLAConfig(**spec.tiny_model)

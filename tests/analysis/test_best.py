@@ -93,6 +93,19 @@ def test_the_winner_in_words(run: Run) -> None:
     assert "Trials: 2 complete." in text
 
 
+def test_a_winner_of_the_kernel_lab_is_nothing_to_deploy(run: Run) -> None:
+    run.finalist(1, 0.66)
+    run.trial(1, serve_args=[], env="{}")
+    answer = best(run.path)
+    text = printed(answer)
+    assert text.startswith("Winner: trial 1")
+    assert "Nothing to deploy: the kernel lab runs attention layers without a model." in text
+    assert "vllm serve" not in text
+    assert "0.66 of the kernel lab's default in median_ttft_ms" in text
+    with pytest.raises(ValueError, match="no command to deploy"):
+        answer.command()
+
+
 @pytest.mark.parametrize("width", [40, 200])
 def test_the_command_can_be_pasted_whatever_the_width(run: Run, width: int) -> None:
     run.finalist(1, 0.66)

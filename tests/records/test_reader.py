@@ -63,7 +63,7 @@ def test_another_schema_version_is_refused(run: RunFolder) -> None:
     table = pq.read_table(path)
     old = table.set_column(0, table.schema.field(0), pa.array([0], pa.int32()))
     pq.write_table(old, path)
-    with pytest.raises(ChunksmithError, match="rows of schema version 0; this Chunksmith reads 2"):
+    with pytest.raises(ChunksmithError, match="rows of schema version 0; this Chunksmith reads 3"):
         read_arrow(run.path, "trials")
 
 

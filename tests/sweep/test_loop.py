@@ -140,7 +140,10 @@ def test_a_deterministic_failure_is_not_tried_again(tmp_path: Path) -> None:
     assert len(engines.made) == 2
 
 
-@pytest.mark.parametrize(("label", "starts"), [("engine-start", 2), ("resources", 1), ("plugin-refused", 1)])
+@pytest.mark.parametrize(
+    ("label", "starts"),
+    [("engine-start", 2), ("resources", 1), ("plugin-refused", 1), ("lab-shape", 1), ("workspace-too-small", 1)],
+)
 def test_a_baseline_that_does_not_start_stops_the_sweep_and_blames_no_trial(
     tmp_path: Path, label: str, starts: int
 ) -> None:

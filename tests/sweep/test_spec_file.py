@@ -41,7 +41,7 @@ def error_of(path: Path) -> str:
     [
         # A name that is not known, at each level.
         ({"trails": 3}, "unknown key 'trails'; did you mean 'trials'? Allowed: accuracy, baseline, "),
-        ({"engine__arg": {}}, "engine: unknown key 'arg'; did you mean 'args'? Allowed: args, env, plugin."),
+        ({"engine__arg": {}}, "engine: unknown key 'arg'; did you mean 'args'? Allowed: args, env, kind, plugin."),
         (
             {"engine__plugin__cpu_chunk_prefill": True},
             "engine.plugin: unknown key 'cpu_chunk_prefill'; did you mean 'cpu_chunked_prefill'? Allowed: ",
