@@ -11,6 +11,7 @@ from orchestrator.engines import BlockResult, Counters, EngineError, InForce, St
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import (
     BlockOutcome,
+    DispatchSlip,
     MeasuredBlock,
     Role,
     Slo,
@@ -98,9 +99,13 @@ class Serving:
         schedule = arrivals.schedule(requests, [seed])
 
         def place(
-            result: BlockResult, retune_s: float, outcome: BlockOutcome, failure: str | None, *, hold: bool = False
+            result: BlockResult,
+            retune_s: float,
+            outcome: BlockOutcome,
+            failure: str | None,
+            *,
+            slip: DispatchSlip | None = None,
         ) -> PlacedBlock:
-            slip = dispatch_slip(result.requests, is_closed=schedule.is_closed)
             block = MeasuredBlock(
                 role=role,
                 pair=pair,
@@ -110,13 +115,12 @@ class Serving:
                 result=result,
                 metrics=block_metrics(result.requests, result.duration_s, slo=self._slo, gpus=self._gpus),
                 load=json.dumps(arrivals.model_dump(), sort_keys=True),
-                slip=slip,
+                slip=slip or dispatch_slip(result.requests, is_closed=schedule.is_closed),
                 outcome=outcome,
                 failure=failure,
             )
             placed = PlacedBlock(block=block, info=engine.info, point=point)
-            if not hold:
-                self.placed.append(placed)
+            self.placed.append(placed)
             return placed
 
         started_at = datetime.now(UTC)
@@ -142,7 +146,8 @@ class Serving:
             return place(result, retune_s, "stopped", result.stopped)
         slip = dispatch_slip(result.requests, is_closed=schedule.is_closed)
         late = invalid_reason(result.requests, slip, slo_s=slo.strictest_s if slo else None)
-        return place(result, retune_s, "invalid" if late else "complete", late and f"late-load-generator: {late}")
+        why = late and f"late-load-generator: {late}"
+        return place(result, retune_s, "invalid" if late else "complete", why, slip=slip)
 
     def run(
         self,
