@@ -48,6 +48,7 @@ class Ledger:
     def __init__(self, spec: SweepSpec, run: RunFolder) -> None:
         self._spec, self._run = spec, run
         self._base = spec.engine_config()
+        self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self.trials: dict[int, TrialRecord] = {}
         self.noise = PooledNoise()
         self.best: TrialRecord | None = None
@@ -141,13 +142,14 @@ class Ledger:
     def _write_blocks(self, kind: Kind, number: int, phase: Phase, placed: Sequence[PlacedBlock]) -> None:
         name, folder = _name(kind, number), self._run.path
         # Each waits for the disk, and neither for the other: a trial's row comes after both.
-        with ThreadPoolExecutor(max_workers=2) as disk:
-            requests = disk.submit(
-                write_rows, folder, "requests", name, request_rows(self._spec, number, phase, placed)
-            )
-            blocks = disk.submit(write_rows, folder, "blocks", name, block_rows(self._spec, number, phase, placed))
+        requests = self._disk.submit(
+            write_rows, folder, "requests", name, request_rows(self._spec, number, phase, placed)
+        )
+        try:
+            write_rows(folder, "blocks", name, block_rows(self._spec, number, phase, placed))
+        finally:
+            # Also when the other failed: nothing is written behind the back of who mends the disk.
             requests.result()
-            blocks.result()
 
     def _file(self, table: str, kind: Kind, number: int) -> Path:
         return self._run.table(table) / f"{_name(kind, number)}.parquet"
