@@ -1,0 +1,61 @@
+"""What a trial costs in seconds: more where no engine of its group is warm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.search.portfolio.features import Floats, Ints, Points
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupCost:
+    """Points that agree in some knobs share an engine; another engine has to be started first.
+
+    Attributes:
+        knobs: Those that an engine is started with.
+        start_s: Seconds of an engine start, at least 0.
+        trial_s: Seconds of a trial in a warm engine, more than 0.
+        warm: How many engines stay warm: those of the groups asked for last. At least 1.
+    """
+
+    knobs: Sequence[str]
+    start_s: float
+    trial_s: float
+    warm: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.start_s >= 0 and self.trial_s > 0 and self.warm >= 1):
+            raise ValueError(f"start_s >= 0, trial_s > 0 and warm >= 1 are needed, got {self}")
+
+
+class GroupCosts:
+    """Seconds of every point, given what was asked for before."""
+
+    def __init__(self, points: Points, cost: GroupCost) -> None:
+        missing = [name for name in cost.knobs if name not in points.names]
+        if missing:
+            raise ValueError(f"{missing[0]} is not a knob of the points ({', '.join(points.names)})")
+        columns = [points.names.index(name) for name in cost.knobs]
+        self._cost = cost
+        self._groups = np.unique(points.codes[:, columns], axis=0, return_inverse=True)[1].reshape(-1)
+
+    def log_ratio(self, asked: Ints, start_s: float | None = None, trial_s: float | None = None) -> Floats:
+        """Logarithm of every point's cost over that of one whose engine is warm.
+
+        Args:
+            asked: Rows of all trials in the order of their numbers.
+            start_s: What starts really took, where that is known; likewise trial_s.
+        """
+        start_s = self._cost.start_s if start_s is None else start_s
+        trial_s = self._cost.trial_s if trial_s is None else trial_s
+        warm: list[int] = []
+        for row in asked[::-1]:
+            group = int(self._groups[row])
+            if group not in warm:
+                warm.append(group)
+            if len(warm) == self._cost.warm:
+                break
+        return np.where(np.isin(self._groups, warm), 0.0, np.log1p(start_s / trial_s))

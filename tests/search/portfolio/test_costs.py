@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.search.portfolio.costs import GroupCost, GroupCosts
+from tests.search.portfolio.conftest import GRID, POINTS
+
+COST = GroupCost(knobs=("backend", "fused"), start_s=30.0, trial_s=10.0, warm=2)
+
+
+def groups(warm: np.ndarray[tuple[int], np.dtype[np.float64]]) -> set[tuple[object, object]]:
+    return {(GRID[row]["backend"], GRID[row]["fused"]) for row in np.flatnonzero(warm == 0)}
+
+
+def row(backend: str, fused: bool) -> int:
+    return next(i for i, point in enumerate(GRID) if point["backend"] == backend and point["fused"] == fused)
+
+
+def test_the_groups_asked_for_last_are_warm() -> None:
+    asked = np.array([row("c", True), row("a", True), row("b", False), row("a", True)], dtype=np.int32)
+    found = GroupCosts(POINTS, COST).log_ratio(asked)
+    assert groups(found) == {("a", True), ("b", False)}
+    assert found.max() == pytest.approx(math.log(4.0))
+
+
+def test_seconds_that_were_measured_count_instead() -> None:
+    found = GroupCosts(POINTS, COST).log_ratio(np.array([0], dtype=np.int32), start_s=90.0, trial_s=10.0)
+    assert found.max() == pytest.approx(math.log(10.0))
+
+
+def test_at_first_every_group_is_cold() -> None:
+    assert GroupCosts(POINTS, COST).log_ratio(np.zeros(0, dtype=np.int32)).min() == pytest.approx(math.log(4.0))
+
+
+def test_what_cannot_be_meant() -> None:
+    with pytest.raises(ValueError, match="start_s >= 0"):
+        GroupCost(knobs=("backend",), start_s=30.0, trial_s=0.0)
+    with pytest.raises(ValueError, match="blocks is not a knob"):
+        GroupCosts(POINTS, GroupCost(knobs=("blocks",), start_s=30.0, trial_s=1.0))
