@@ -121,6 +121,7 @@ def test_the_checks_find_a_kernel_that_forgets_the_sink(monkeypatch: pytest.Monk
     assert found["c4a layer, bits under every area limit and order"].holds
 
 
+@pytest.mark.soak
 def test_the_gpu_script_writes_every_table_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lab_gpu.main(["--device", "cpu", "--quick", "--out", str(tmp_path)]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])

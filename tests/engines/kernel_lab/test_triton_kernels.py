@@ -20,6 +20,7 @@ from orchestrator.engines.kernel_lab.kernels import kernels_for
 PROOFS = Path(__file__).with_name("triton_proofs.py")
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_every_proof_passes_in_the_interpreter() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

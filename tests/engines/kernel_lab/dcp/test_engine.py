@@ -173,6 +173,7 @@ def test_a_rank_that_was_killed_ends_the_next_block(tmp_path: Path) -> None:
         engine.run([], ONE_AT_A_TIME)
 
 
+@pytest.mark.soak
 def test_a_rank_that_is_killed_in_a_block_ends_it_and_the_other_ranks(tmp_path: Path) -> None:
     engine = new_engine(tmp_path)
     engine.start(EngineConfig(model="none", args={**ARGS, **over(3), "heads": 6}))
@@ -242,6 +243,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak
 def test_ranks_end_when_the_process_of_their_engine_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "starts_and_waits.py"
     script.write_text(STARTS_AND_WAITS)
