@@ -28,7 +28,7 @@ test: setup-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 soak: setup-dev
 	CHUNKSMITH_HYPOTHESIS=explore $(BIN)/pytest -m soak

@@ -21,6 +21,16 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("CHUNKSMITH_HYPOTHESIS", "chunksmith"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For ``pytest -n 2 --dist loadgroup``: one group for the tests that start an engine or Ray, so that there is one
+    at a time; it is the longest and goes first. The others go by file, whose fixtures are then made once."""
+    for item in items:
+        alone = item.get_closest_marker("engine") or item.get_closest_marker("ray")
+        item.add_marker(pytest.mark.xdist_group("engine" if alone else item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("engine") is None and item.get_closest_marker("ray") is None)
+
+
 @pytest.fixture(scope="session")
 def tiny_model_folder() -> Path:
     """Folder of the default tiny model, in the user's cache, as the demo sweep uses it."""
