@@ -14,6 +14,7 @@ from orchestrator.cli.best import best
 from orchestrator.cli.chunks import chunks
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
+from orchestrator.cli.export import export
 from orchestrator.cli.models import model
 from orchestrator.cli.size import size
 from orchestrator.cli.soak import soak
@@ -50,6 +51,7 @@ def _root(
 
 
 app.command()(best)
+app.command()(export)
 app.command()(doctor)
 app.command()(model)
 app.command()(size)
