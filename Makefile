@@ -24,6 +24,7 @@ sweep: setup
 	@$(BIN)/chunksmith sweep search_spaces/cpu_demo.yaml $(ARGS)
 
 test: setup-dev
+	@python3 tools/system_packages.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

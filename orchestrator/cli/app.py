@@ -16,6 +16,7 @@ from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
 from orchestrator.cli.export import export
 from orchestrator.cli.models import model
+from orchestrator.cli.report import report
 from orchestrator.cli.size import size
 from orchestrator.cli.soak import soak
 from orchestrator.cli.sweep import sweep
@@ -52,6 +53,7 @@ def _root(
 
 app.command()(best)
 app.command()(export)
+app.command()(report)
 app.command()(doctor)
 app.command()(model)
 app.command()(size)

@@ -1,0 +1,26 @@
+"""``chunksmith report RUN``: the run as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; report.html in the run if left out.")
+    ] = None,
+) -> None:
+    """Write one HTML file that shows a run's answer, its plots and all trials, and needs no network.
+
+    Example: chunksmith report runs/cpu-demo -o demo.html
+    """
+    from orchestrator.analysis.report import report as write_report
+    from orchestrator.records import write_text_atomic
+
+    path = output if output is not None else run / "report.html"
+    write_text_atomic(path, write_report(run))
+    typer.echo(str(path))
