@@ -39,7 +39,7 @@ def find_knee(trials: pd.DataFrame, *, minimize: bool, loss: float = LOSS) -> Kn
     known = trials[trials["workspace_bytes"].notna() & trials["ratio"].notna()]
     if known.empty:
         return None
-    best = known.loc[known["ratio"].idxmin() if minimize else known["ratio"].idxmax()]
+    best = known.sort_values("ratio", ascending=minimize, kind="stable").iloc[0]
     bound = best["ratio"] * (1 + loss) if minimize else best["ratio"] / (1 + loss)
     near = known[known["ratio"] <= bound] if minimize else known[known["ratio"] >= bound]
     small = near.sort_values(["workspace_bytes", "ratio"], ascending=[True, minimize]).iloc[0]

@@ -97,14 +97,17 @@ def _command(facts: Facts) -> str | None:
 def _finalists(facts: Facts) -> list[dict[str, str]]:
     rows = []
     for one in facts.answer.finalists:
-        has_ratio = one.ratio is not None and one.ratio_low is not None and one.ratio_high is not None
+        ratio, interval = "none", "none"
+        if one.ratio is not None and one.ratio_low is not None and one.ratio_high is not None:
+            ratio = format_ratio(one.ratio)
+            interval = f"{format_ratio(one.ratio_low)} to {format_ratio(one.ratio_high)}"
         won = facts.answer.decision == "winner" and one.trial == facts.answer.trial
         rows.append(
             {
                 "trial": str(one.trial),
                 "point": ", ".join(f"{knob}={text_of(value)}" for knob, value in one.point.items()),
-                "ratio": format_ratio(one.ratio) if has_ratio else "none",
-                "interval": f"{format_ratio(one.ratio_low)} to {format_ratio(one.ratio_high)}" if has_ratio else "none",
+                "ratio": ratio,
+                "interval": interval,
                 "best": "unknown" if one.probability_best is None else f"{one.probability_best:.0%}",
                 "loss": "unknown" if one.expected_loss is None else f"{one.expected_loss:.1%}",
                 "verdict": "winner" if won else one.obstacle or "better than the baseline",

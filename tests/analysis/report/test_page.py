@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -14,6 +15,7 @@ from orchestrator.analysis.report import report
 from orchestrator.cli import main
 from tests.analysis.runs import Run
 
+Scheme = Literal["light", "dark"]
 NASTY = "</script><img src=x onerror=alert(1)>"
 
 
@@ -43,13 +45,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def opened(browser: Browser, file: Path, *, width: int = 1440, scheme: str = "light") -> tuple[Page, list[str]]:
+def opened(browser: Browser, file: Path, *, width: int = 1440, scheme: Scheme = "light") -> tuple[Page, list[str]]:
     """The page, drawn, and what it complained of."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-        offline=True,  # type: ignore[arg-type]
-    )
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
     page = context.new_page()
     trouble: list[str] = []
     page.on("console", lambda message: trouble.append(message.text) if message.type in ("error", "warning") else None)
@@ -62,7 +60,7 @@ def opened(browser: Browser, file: Path, *, width: int = 1440, scheme: str = "li
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_every_plot_is_drawn_without_a_complaint(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
+def test_every_plot_is_drawn_without_a_complaint(browser: Browser, page_file: Path, width: int, scheme: Scheme) -> None:
     page, trouble = opened(browser, page_file, width=width, scheme=scheme)
     assert trouble == []
     assert page.locator(".plot").count() == 5
