@@ -12,6 +12,7 @@ from orchestrator import __version__
 from orchestrator.cli.bench import bench
 from orchestrator.cli.best import best
 from orchestrator.cli.chunks import chunks
+from orchestrator.cli.dashboard import dashboard
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
 from orchestrator.cli.export import export
@@ -54,6 +55,7 @@ def _root(
 app.command()(best)
 app.command()(export)
 app.command()(report)
+app.command()(dashboard)
 app.command()(doctor)
 app.command()(model)
 app.command()(size)

@@ -39,4 +39,4 @@ def test_nothing_on_the_front_is_dominated_and_all_else_is(rows: list[tuple[int,
 
 
 def test_without_a_known_workspace_there_is_no_knee() -> None:
-    assert find_knee(table([(1, 1.0)]).assign(workspace_bytes=[None]), minimize=True) is None
+    assert find_knee(table([(1, 1.0)]).assign(workspace_bytes=pd.Series([None], dtype="Int64")), minimize=True) is None

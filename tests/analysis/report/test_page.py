@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from orchestrator.analysis.report import report
 from orchestrator.cli import main
 from tests.analysis.runs import Run
+from tests.browsers import chromium
 
 Scheme = Literal["light", "dark"]
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -21,12 +21,8 @@ NASTY = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # Chromium refuses its own sandbox to root.
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,27 @@
+"""``chunksmith dashboard RUN``: Optuna's dashboard over a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def dashboard(
+    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from here alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+) -> None:
+    """Serve Optuna's dashboard for a run, also during the sweep, until Ctrl-C. It only reads.
+
+    Example: chunksmith dashboard runs/cpu-demo --port 8080
+    """
+    from orchestrator.analysis.dashboard import Dashboard
+    from orchestrator.records import RunFolder
+
+    server = Dashboard(RunFolder.open(run), host=host, port=port)
+    typer.echo(f"{server.url} (Ctrl-C ends it)")
+    server.serve()
