@@ -1,0 +1,189 @@
+"""A log as the table of failures reads it: prefixes and colours taken off, and one text without spaces.
+
+Terminals and copies wrap lines in the middle of words, and every tool puts another prefix in front. So phrases are
+looked for in the whole log with all white space and quotation marks left out, and a match is led back to its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from orchestrator.cluster.failure_table import Level
+
+GAP = 100
+"""The most characters that ``*`` stands for in a phrase."""
+
+NEAR = 200
+"""Characters around a phrase that count as near it."""
+
+_COLOUR = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033|#033|\^\[|ESC)\[[0-9;?]*[A-Za-z]|\[(?:\d{1,2};)*\d{1,2}m")
+_RETURN = re.compile(r"\r|\^M(?=\s|$)|#015")
+_SQUEEZED_OUT = re.compile(r"[\s'\"`\u2018\u2019\u201c\u201d]+")
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\s+",
+        r">\s",
+        # a container's or a pipeline's name: `vllm-1  | `
+        r"[\w.-]{1,40}\s*\|\s",
+        r"\|\s",
+        # syslog and journald: `Feb 04 08:47:08 host vllm[77]: `
+        r"[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \S+ [\w.-]+(?:\[\d+\])?:",
+        # pytest's
+        r"E   +",
+        # how a cloud's log or a list puts one in front of another
+        r"(?:INFO|WARNING|ERROR) (?=\d{4}-)",
+        r"\[resource[^\]]*\]",
+        r"- (?=\d{4}-)",
+        # 2025-04-30 08:28:45.810, 2024-06-25T16:32:00,563Z, [2025-04-27 02:52:27,217 E 376235 377651]
+        r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: (?P<ray>[DIWEFC])(?: \d+)+)?\]?",
+        r"\[DATE\]",
+        # (EngineCore_DP0 pid=34), (RayWorkerWrapper pid=1, ip=10.0.0.1), (raylet), (autoscaler +16s)
+        r"\((?:[^()]{0,80}\bpid=\d+[^()]{0,80}|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)",
+        r"\[rank\d+\]:",
+        r"\[\d+\](?=\s)",
+        # [E626 23:10:17.921506443 ProcessGroupNCCL.cpp:1896], [W socket.cpp:697]
+        r"(?:W|(?P<torch>[IEF]))\d{4} [\d:.]+ \d+ [\w./-]+:\d+\](?: \[\d+/\d+\])?",
+        r"\[(?:W|(?P<glog>[IEF]))(?:\d{3,4})?(?: [\d:.]+)?(?: \d+)* [\w./]+\.\w+:\d+\]",
+        r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?= (?:\d\d-\d\d |\[[\w./]+\.py:\d+\]))",
+        # Ray and others: `WARNING worker.py:2037 -- `
+        r"(?P<python>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?=\s+[\w./]+\.py:\d+ --)",
+        r"(?P<bare>ERROR|CRITICAL|FATAL)(?=\s)",
+        r"\d\d-\d\d \d\d:\d\d(?::\d\d)?(?:\.\d+)?",
+        # the line of vLLM's source, in brackets or, in old versions, with the closing one alone
+        r"\[?[\w./]+\.py:\d+\]",
+    )
+)
+_LEVELS = {
+    **dict.fromkeys(("DEBUG", "INFO", "I"), Level.INFO),
+    **dict.fromkeys(("WARNING", "W"), Level.WARNING),
+    **dict.fromkeys(("ERROR", "CRITICAL", "FATAL", "E", "F", "C"), Level.ERROR),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: as given, its message without prefixes, and its level.
+
+    ``marked``: the level is written, and it is an error's.
+    """
+
+    text: str
+    message: str
+    level: Level
+    marked: bool
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of the squeezed text."""
+
+    start: int
+    end: int
+
+
+class FailureLog:
+    """A log that can be searched for phrases."""
+
+    def __init__(
+        self,
+        lines: Iterable[str],
+        *,
+        advice: Sequence[str] = (),
+        harmless: Sequence[str] = (),
+        dumps: tuple[str, ...] = (),
+    ) -> None:
+        """Both ``advice`` and ``harmless`` are phrases that are taken out before anything is looked for.
+
+        Lines with a harmless one are kept in ``harmless``, by number. Lines that begin with one of ``dumps`` are taken
+        for information.
+        """
+        self.lines = [_line(text, dumps) for given in lines for text in str(given).splitlines() or [""]]
+        squeezed = [squeeze(line.message) for line in self.lines]
+        self._starts, position = [], 0
+        for part in squeezed:
+            self._starts.append(position)
+            position += len(part)
+        self._boundaries = {*self._starts, position}
+        self._text = "".join(squeezed)
+        self._blank(advice)
+        self.harmless = {number for span in self._blank(harmless) for number in self.line_numbers(span)}
+
+    def _blank(self, phrases: Sequence[str]) -> list[Span]:
+        """Put fillers in the place of phrases, and return where they stood."""
+        spans = [span for phrase in phrases for span in self.find(phrase)]
+        for span in spans:
+            filler = "\0" * (span.end - span.start)
+            self._text = self._text[: span.start] + filler + self._text[span.end :]
+        return spans
+
+    def find(self, phrase: str) -> Iterator[Span]:
+        """Where a phrase stands; see :class:`Rule` for how it is written."""
+        pattern, longest, at_start, at_end = _compiled(phrase)
+        if longest not in self._text:
+            return
+        for match in pattern.finditer(self._text):
+            if at_start and match.start() not in self._boundaries:
+                continue
+            if at_end and match.end() not in self._boundaries:
+                continue
+            yield Span(match.start(), match.end())
+
+    def has(self, phrase: str, near: Span | None = None) -> bool:
+        """Whether a phrase stands in the log, or no farther than ``NEAR`` characters from a span."""
+        return any(
+            near is None or (span.start <= near.end + NEAR and span.end >= near.start - NEAR)
+            for span in self.find(phrase)
+        )
+
+    def line_numbers(self, span: Span) -> range:
+        """The lines that a span stands in."""
+        first = bisect_right(self._starts, span.start) - 1
+        last = bisect_right(self._starts, max(span.start, span.end - 1)) - 1
+        return range(first, last + 1)
+
+    def span(self, number: int) -> Span:
+        """Where a line stands."""
+        ends = [*self._starts[1:], len(self._text)]
+        return Span(self._starts[number], ends[number])
+
+    def level(self, span: Span) -> Level:
+        """The level of the line that a span begins in."""
+        return self.lines[self.line_numbers(span)[0]].level
+
+
+def squeeze(text: str) -> str:
+    """Text in lower case without white space and quotation marks."""
+    return _SQUEEZED_OUT.sub("", text).lower()
+
+
+@cache
+def _compiled(phrase: str) -> tuple[re.Pattern[str], str, bool, bool]:
+    at_start, at_end = phrase.startswith("^"), phrase.endswith("$")
+    parts = squeeze(phrase.removeprefix("^").removesuffix("$")).split("*")
+    pattern = f".{{0,{GAP}}}?".join(re.escape(part).replace("<n>", r"[1-9]\d*") for part in parts)
+    longest = max((piece for part in parts for piece in part.split("<n>")), key=len)
+    return re.compile(pattern, re.DOTALL), longest, at_start, at_end
+
+
+def _line(text: str, dumps: tuple[str, ...]) -> Line:
+    text = text.rstrip("\n")
+    rest = _RETURN.sub(" ", _COLOUR.sub("", text)).replace("\\n", " ").replace("\\t", " ")
+    level = ""
+    while rest:
+        for prefix in _PREFIXES:
+            match = prefix.match(rest)
+            if match and match.end():
+                level = next((value for value in match.groupdict().values() if value), level)
+                rest = rest[match.end() :]
+                break
+        else:
+            break
+    if rest.startswith(dumps):
+        return Line(text, rest, Level.INFO, marked=False)
+    known = _LEVELS.get(level)
+    return Line(text, rest, Level.ERROR if known is None else known, marked=known is Level.ERROR)
