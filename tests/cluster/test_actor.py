@@ -30,7 +30,7 @@ def test_engine_in_an_actor(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     refused, *rest = ended.stdout.splitlines()
     assert refused.startswith(
-        "refused: resources: an engine asks for 64 GPUs (resources in the spec), the cluster has 0"
+        "refused: resources: an engine with 64 GPUs and 1 CPU does not fit; the cluster has 1 node with 0 GPUs"
     )
     assert rest == [
         "rows 256, bytes 294912",

@@ -48,13 +48,19 @@ class Collective(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Leave the group: exchanges in which others wait for this rank fail at once, and later ones here too."""
+        ...
+
 
 class TorchCollective:
     """A rank of a process group of its own. It is no default group, so that one process may have several.
 
     Args:
         store: Where the ranks meet; each rank has its own connection to the same one.
-        device: Of this rank: a CPU takes gloo, a GPU of its own NCCL.
+        device: Of this rank: a CPU takes gloo, a GPU that no other rank has takes NCCL.
+        host: Address at which the others reach this rank. It tells gloo the network to use; by itself gloo takes what
+            the host's name stands for, which on many machines nobody else can reach.
 
     Raises:
         LabError: ``rank-lost`` when not all ranks come.
@@ -67,12 +73,14 @@ class TorchCollective:
         ranks: int,
         device: torch.device,
         *,
+        host: str,
         timeout_s: float = COLLECTIVE_TIMEOUT_S,
     ) -> None:
         self.rank, self.ranks = rank, ranks
         self._store = store
+        self._group: dist.ProcessGroup | None
         try:
-            self._group = _process_group(store, rank, ranks, device, timedelta(seconds=timeout_s))
+            self._group = _process_group(store, rank, ranks, device, host, timedelta(seconds=timeout_s))
         except RuntimeError as error:
             raise _lost(error) from error
 
@@ -80,6 +88,8 @@ class TorchCollective:
         require_shape("out", tuple(out.shape), (self.ranks, *mine.shape))
         if mine.numel() == 0:
             return
+        if self._group is None:
+            raise LabError("rank-lost", "this rank has left its group")
         # Bytes: gloo does not know every dtype.
         into, given = out.view(-1).view(torch.uint8), mine.view(-1).view(torch.uint8)
         try:
@@ -87,16 +97,29 @@ class TorchCollective:
         except RuntimeError as error:
             raise _lost(error) from error
 
+    def close(self) -> None:
+        # Connections end with the object; gloo's own `abort` and `shutdown` leave them open.
+        self._group = None
+
 
 def _process_group(
-    store: dist.TCPStore, rank: int, ranks: int, device: torch.device, timeout: timedelta
+    store: dist.TCPStore, rank: int, ranks: int, device: torch.device, host: str, timeout: timedelta
 ) -> dist.ProcessGroup:
     # NCCL wants a GPU for each rank. Ranks that share one take gloo, which copies through the memory of the host.
-    if device.type == "cuda" and torch.cuda.device_count() >= ranks:
+    if device.type == "cuda" and _have_own_gpus(store, rank, ranks, device):
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
         return dist.ProcessGroupNCCL(store, rank, ranks, options)
-    return dist.ProcessGroupGloo(store, rank, ranks, timeout)
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+    options._timeout = timeout
+    return dist.ProcessGroupGloo(store, rank, ranks, options)
+
+
+def _have_own_gpus(store: dist.TCPStore, rank: int, ranks: int, device: torch.device) -> bool:
+    """Whether no two ranks are on one GPU. Told by its UUID: a process may see some GPUs only, under other numbers."""
+    store.set(f"gpu-{rank}", str(torch.cuda.get_device_properties(device).uuid))
+    return len({store.get(f"gpu-{one}") for one in range(ranks)}) == ranks
 
 
 def open_store(address: Address, ranks: int, *, is_host: bool, timeout_s: float) -> dist.TCPStore:
@@ -159,3 +182,6 @@ class LoopbackCollective:
                 place.copy_(one)
 
         self._exchange.swap(self.rank, mine, take)
+
+    def close(self) -> None:
+        self._exchange.abort()

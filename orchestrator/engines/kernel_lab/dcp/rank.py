@@ -47,12 +47,13 @@ class Rank:
     def __init__(self, setup: RankSetup, collective: Collective) -> None:
         # Or the first step would load the planner's compiled code.
         warm_up()
+        self._collective = collective
         self._device = setup.device_of(collective.rank)
         share = Share(collective, setup.args.cp_kv_cache_interleave_size)
         self._model = LabModel(setup.args, setup.plugin, setup.dtype, self._device, share=share)
 
     def handle(self, command: Command) -> None:
-        """Do what rank 0 says.
+        """Do what rank 0 says. A step that fails is this rank's last: it leaves the group, where others wait for it.
 
         Raises:
             LabError: In a step, also ``rank-lost``.
@@ -62,8 +63,12 @@ class Rank:
         elif isinstance(command, EndBlock):
             self._model.check_canaries()
         else:
-            with torch.inference_mode():
-                self._model.outputs(*command.batches(self._device), _go_on)
+            try:
+                with torch.inference_mode():
+                    self._model.outputs(*command.batches(self._device), _go_on)
+            except BaseException:
+                self._collective.close()
+                raise
 
 
 def _go_on() -> None:

@@ -188,10 +188,10 @@ def test_a_rank_that_is_killed_in_a_block_ends_it_and_the_other_ranks(tmp_path: 
 
 
 @pytest.fixture
-def failing_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[LabError], None]:
+def failing_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
     """Has every rank but the first fail in its third step."""
 
-    def inject(error: LabError) -> None:
+    def inject(error: Exception) -> None:
         real, steps = Rank.handle, itertools.count()
 
         def handle(self: Rank, command: Command) -> None:
@@ -204,13 +204,20 @@ def failing_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[LabError], None]:
     return inject
 
 
+@pytest.mark.parametrize(
+    ("error", "label"),
+    [
+        (LabError("workspace-locked", "too many rows"), "workspace-locked"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: too many rows"), "out-of-memory"),
+    ],
+)
 def test_what_another_rank_says_is_the_failure_of_the_block(
-    tmp_path: Path, failing_rank: Callable[[LabError], None]
+    tmp_path: Path, failing_rank: Callable[[Exception], None], error: Exception, label: str
 ) -> None:
-    failing_rank(LabError("workspace-locked", "too many rows"))
-    with pytest.raises(EngineError, match=r"workspace-locked: .*rank 1 of 2: too many rows") as error:
+    failing_rank(error)
+    with pytest.raises(EngineError, match=rf"{label}: .*rank 1 of 2: .*too many rows") as failure:
         run(tmp_path, over(2), ThreadPeers)
-    assert (error.value.label, error.value.lost) == ("workspace-locked", False)
+    assert (failure.value.label, failure.value.lost) == (label, False)
 
 
 @pytest.mark.parametrize(
