@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks._lab_mixes import Prefill
+from benchmarks._mixes import Prefill
 from orchestrator.engines.kernel_lab.args import LabArgs, lab_args
 from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.cache_groups import CacheGroups
@@ -21,7 +21,7 @@ from orchestrator.engines.kernel_lab.dense import DenseLayer
 from orchestrator.engines.kernel_lab.dsv4 import V4Layer
 from orchestrator.engines.kernel_lab.kernels import Kernels, kernels_for
 from orchestrator.engines.kernel_lab.layers import LayerFactory
-from orchestrator.engines.kernel_lab.selection import select_rows
+from orchestrator.engines.kernel_lab.selection import selection_of
 from orchestrator.engines.kernel_lab.workspace import WorkspaceManager
 from orchestrator.planning import LAYER_TYPES, ChunkPlan
 
@@ -102,10 +102,7 @@ class BenchLayer:
     def selection(self, batch: Batch) -> torch.Tensor:
         """Compressed rows that a DeepSeek-V4 layer's queries select."""
         layer = self.v4[0]
-        topk = layer.shape.topk_of(layer.kind)
-        if topk == 0:
-            return torch.empty(batch.tokens, 0, dtype=torch.int32, device=self.device)
-        return select_rows(batch.positions, ratio=layer.kind.compress_ratio, topk=topk)
+        return selection_of(batch, ratio=layer.kind.compress_ratio, topk=layer.shape.topk_of(layer.kind))
 
     def knobs(self, *, order: str = "batch", limit: int | None = None) -> ChunkKnobs:
         """Chunk knobs with the sizes of this layer."""
@@ -142,7 +139,7 @@ class BenchLayer:
         """Run the layer through a context workspace."""
         layer = self.mla[0]
         topk = layer.shape.index_topk
-        selected = None if topk is None else select_rows(batch.positions, ratio=1, topk=topk)
+        selected = None if topk is None else selection_of(batch, ratio=1, topk=topk)
         with torch.inference_mode():
             return layer.prefill(batch, context.plan(batch), context, selected, self.tally)
 

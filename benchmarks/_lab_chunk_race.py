@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks._lab_bench import BenchLayer, blocks_for, seconds
-from benchmarks._lab_mixes import LENGTH, STEP_TOKENS, Prefill, mixes
+from benchmarks._mixes import LENGTH, STEP_TOKENS, Prefill, mixes
 from orchestrator.engines.kernel_lab.args import V4_BLOCK_SIZE
 from orchestrator.engines.kernel_lab.chunking import FIXED
 from orchestrator.measurement.stats import RatioInterval, paired_ratio
@@ -177,7 +177,7 @@ class Plan:
         batches: Pairs of each mix.
         searched: Other batches, on which the best way is chosen.
         turns: Runs of each way on each of ``batches``; in the search it is one.
-        shrink: Divides all lengths, see :func:`benchmarks._lab_mixes.mixes`.
+        shrink: Divides all lengths, see :func:`benchmarks._mixes.mixes`.
     """
 
     batches: int

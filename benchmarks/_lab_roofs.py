@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks._lab_bench import BenchLayer, blocks_for, fastest
-from benchmarks._lab_mixes import Prefill
+from benchmarks._mixes import Prefill
 from orchestrator.engines.kernel_lab.batch import Batch
 from orchestrator.engines.kernel_lab.caches import BlockPool, PagedCache
 from orchestrator.engines.kernel_lab.gather import Piece

@@ -3,7 +3,7 @@
 A rate and its roof are measured next to each other, in an order that a coin decides, on one thread and on two. Each is
 the fastest of a few runs. The part of the roof is a geometric mean over the turns with a Student t interval (95 %).
 Beside the lab's attention stands torch's own ``scaled_dot_product_attention`` on the same keys. The fp8 gather has no
-bound: unpacking is arithmetic, not copying. It takes about 5 minutes. The last line is one JSON object.
+bound: unpacking is arithmetic, not copying. It takes about 3 minutes. The last line is one JSON object.
 
     python -m benchmarks.lab_roof [--quick] [--threads 1 2]
 """

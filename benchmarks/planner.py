@@ -3,7 +3,7 @@
 The two sides take turns in one process, so that a change of clock speed meets both. A figure is the median over the
 turns; the spread is from the 10th to the 90th percentile. The last line is one JSON object.
 
-    python benchmarks/planner.py [--turns 15]
+    python -m benchmarks.planner [--turns 15]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from vllm.model_executor.layers.attention.mla_attention import plan_mla_context_chunks
 from vllm.v1.attention.backends.mla.sparse_swa import DeepseekSparseSWAMetadata
 
+from benchmarks._mixes import LENGTH, STEP_TOKENS, mix_lengths
 from orchestrator.planning import (
     LAUNCH_ROWS,
     LAYER_TYPES,
@@ -37,7 +38,7 @@ from orchestrator.planning import (
     warm_up,
 )
 
-WINDOW, LENGTH, STEP_TOKENS = 128, 131_072, 8192
+WINDOW = 128
 #: DeepSeek-V4-Pro: C128A in the first two layers, then C4A and C128A in turn.
 LAYERS = [128, 128, *[4, 128] * 29, 4]
 CALL_BOUNDS = {16: 30, 64: 80, 256: 150}
@@ -209,27 +210,10 @@ def time_context(turns: int) -> dict[str, tuple[Pair, float | None]]:
     return {f"256 contexts, {form}": (alternate(theirs, ours, turns), bounds.get(form)) for form, ours in forms.items()}
 
 
-def mixes() -> dict[str, list[tuple[Any, Any]]]:
-    """Forty batches of each of four characters, all generated: the trace has lengths of a long tail like chat's."""
-    rng = np.random.default_rng(2)
-    found: dict[str, list[tuple[Any, Any]]] = {"uniform short": [], "one huge": [], "bimodal": [], "trace-like": []}
-    for _ in range(40):
-        short = rng.integers(64, 1024, 48)
-        found["uniform short"].append((short, short))
-        small = rng.integers(256, 2048, 32)
-        small[rng.integers(32)] = LENGTH
-        found["one huge"].append((small, np.minimum(small, 256)))
-        two = np.where(rng.random(24) < 0.5, rng.integers(500, 2000, 24), rng.integers(60_000, LENGTH, 24))
-        found["bimodal"].append((two, np.minimum(two, 340)))
-        tail = np.clip(rng.lognormal(7.5, 1.6, 40), 16, LENGTH).astype(np.int64)
-        found["trace-like"].append((tail, np.minimum(tail, rng.integers(16, 512, 40))))
-    return found
-
-
 def compare_orders() -> list[dict[str, Any]]:
-    """Chunks and rows of each order over the mixes, for the two compressed layer types."""
+    """Chunks and rows of each order over forty batches of each mix, for the two compressed layer types."""
     found = []
-    for mix, batches in mixes().items():
+    for mix, batches in mix_lengths(40).items():
         for name in ("c4a", "c128a"):
             kind = LAYER_TYPES[name]
             layer: dict[str, Any] = {"compress_ratio": kind.compress_ratio, "window": WINDOW}

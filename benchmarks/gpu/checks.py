@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks._lab_bench import BenchLayer
-from benchmarks._lab_mixes import Prefill, mixes
+from benchmarks._mixes import Prefill, mixes
 from orchestrator.engines.kernel_lab.args import CHUNK_ORDERS
 from orchestrator.engines.kernel_lab.batch import Batch
 from orchestrator.engines.kernel_lab.caches import BlockPool, PagedCache
@@ -71,7 +71,7 @@ def checks(device: torch.device, batches: int, *, shrink: int) -> Iterator[Check
 
     Args:
         batches: Random batches of each.
-        shrink: Of the lengths of the large ones, see :func:`benchmarks._lab_mixes.mixes`.
+        shrink: Of the lengths of the large ones, see :func:`benchmarks._mixes.mixes`.
     """
     yield from _gathers(device, batches)
     for dtype in TOLERANCE:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks._lab_bench import BenchLayer, blocks_for, seconds
-from benchmarks._lab_mixes import Prefill
+from benchmarks._mixes import Prefill
 from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.caches import BlockPool, PagedCache
 from orchestrator.engines.kernel_lab.content import token_hashes
@@ -125,6 +125,9 @@ class _Echo:
         """As in the protocol ``Collective``."""
         require_shape("out", tuple(out.shape), (self.ranks, *mine.shape))
         out.copy_(mine.unsqueeze(0).expand_as(out))
+
+    def close(self) -> None:
+        """There is nothing to leave."""
 
 
 def one_rank(

@@ -14,8 +14,8 @@ import torch
 from benchmarks import lab_area, lab_roof
 from benchmarks._lab_bench import BenchLayer
 from benchmarks._lab_chunk_race import AREA_PLAN, FIXED_GROUPS, Plan, Race, Way, lab_for
-from benchmarks._lab_mixes import LENGTH, STEP_TOKENS, Prefill, mixes
 from benchmarks._lab_roofs import Reached, measure
+from benchmarks._mixes import LENGTH, STEP_TOKENS, Prefill, mixes
 from benchmarks.gpu import checks, lab_gpu
 from benchmarks.gpu.checks import Check, relative_error
 from orchestrator.engines.kernel_lab.kernels import TorchKernels

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from orchestrator.engines.kernel_lab.attention import KEY_STEP, QUERY_STEP, Partial, merge_into
+from orchestrator.engines.kernel_lab.attention import KEY_STEP, Partial, merge_into
 from orchestrator.engines.kernel_lab.batch import Batch, Member
 from orchestrator.engines.kernel_lab.caches import PagedCache
 from orchestrator.engines.kernel_lab.content import Hashes, picked
@@ -24,6 +24,7 @@ from orchestrator.engines.kernel_lab.kernels import Kernels
 from orchestrator.engines.kernel_lab.selection import hidden_mask, select_rows
 from orchestrator.engines.kernel_lab.shapes import DenseShape
 from orchestrator.engines.kernel_lab.sparse import attend_latent
+from orchestrator.engines.kernel_lab.step_buffers import padded_by_head, room_for_results
 from orchestrator.engines.kernel_lab.workspace import round_up
 from orchestrator.planning import ContextPlan
 
@@ -96,24 +97,23 @@ class DenseLayer:
             plan: The chunks of its contexts.
             selected: Tokens that each query selects, ``int32``, ``[tokens, most]``; None for a dense layer.
         """
-        queries = self._by_head(batch)
+        shape, scratch = self.shape, self._kernels.scratch
+        queries = padded_by_head(self._split(batch, self.queries(batch)), scratch)
+        totals = room_for_results(queries, shape.v_head_dim, scratch)
+        rows = [self.rows(member.new_hashes) for member in batch.members]
         chosen = [None] * len(queries) if selected is None else self._split(batch, selected)
         with tally.timed("prefill"):
             with tally.timed("attend"):
-                totals = [
-                    self._own(member, query, own, total, tally)
-                    for member, query, own, total in zip(
-                        batch.members, queries, chosen, self._totals(queries), strict=True
-                    )
-                ]
+                for one in zip(batch.members, rows, queries, chosen, totals, strict=True):
+                    self._own(*one, tally)
             for chunk in plan:
                 members = slice(chunk.request_start, chunk.request_end)
                 with tally.timed("gather"):
-                    rows = source.fill(chunk, batch.members[members], self._cache, tally)
+                    gathered = source.fill(chunk, batch.members[members], self._cache, tally)
                 with tally.timed("attend"):
                     self._context(
                         list(zip(chunk.starts, chunk.lengths, strict=True)),
-                        rows,
+                        gathered,
                         queries[members],
                         chosen[members],
                         totals[members],
@@ -124,8 +124,7 @@ class DenseLayer:
                 # The expansion, attention and the merge.
                 tally.launches += 3
             tally.workspace_entries += len(plan) > 0
-            shape = (batch.tokens, self.shape.heads, self.shape.v_head_dim)
-            out = self._kernels.scratch.take("outputs", shape, self.dtype)
+            out = scratch.take("outputs", (batch.tokens, shape.heads, shape.v_head_dim), self.dtype)
             for member, total in zip(batch.members, totals, strict=True):
                 out[member.first : member.first + member.query_len] = total.out[:, : member.query_len].transpose(0, 1)
         return out
@@ -164,11 +163,16 @@ class DenseLayer:
         return self._share.merged(Partial(torch.stack(outs, 1), torch.stack(lses, 1))).out.transpose(0, 1)
 
     def _own(
-        self, member: Member, query: torch.Tensor, chosen: torch.Tensor | None, total: Partial, tally: Tally
-    ) -> Partial:
-        """Attention of the new tokens among themselves."""
+        self,
+        member: Member,
+        rows: torch.Tensor,
+        query: torch.Tensor,
+        chosen: torch.Tensor | None,
+        total: Partial,
+        tally: Tally,
+    ) -> None:
+        """Attention of the new tokens, whose latent rows these are, among themselves."""
         count = member.query_len
-        rows = self.rows(member.new_hashes)
         keys, values = self._expanded(rows)
         hidden = None
         if chosen is not None:
@@ -176,7 +180,6 @@ class DenseLayer:
         self._attend(query, (keys, values), rows, (0, count), hidden, total, causal=hidden is None)
         pairs = count * (count + 1) // 2 if chosen is None else int((chosen >= member.context_len).sum())
         tally.flops += self.shape.expansion_flops(count) + self.shape.attention_flops(pairs)
-        return total
 
     def _context(
         self,
@@ -239,7 +242,8 @@ class DenseLayer:
         padded = round_up(count, KEY_STEP)
         keys = self._kernels.scratch.take("joined", (shape.heads, shape.key, padded), rows.dtype)
         keys[:, : shape.qk_nope_head_dim, :count] = expanded[0][:, :, first:last]
-        keys[:, shape.qk_nope_head_dim :, :count] = rows[first:last, shape.kv_lora_rank :].t()
+        # Turned round once, not for each head.
+        keys[:, shape.qk_nope_head_dim :, :count] = rows[first:last, shape.kv_lora_rank :].t().contiguous()
         values = self._kernels.scratch.take("padded values", (shape.heads, padded, shape.v_head_dim), rows.dtype)
         values[:, :count] = expanded[1][first:last].transpose(0, 1)
         values[:, count:] = 0
@@ -260,39 +264,12 @@ class DenseLayer:
             wanted = self._share.local_rows(wanted)
         return self._cache.read(table, wanted, self._row_table.dtype)
 
-    def _totals(self, queries: Sequence[torch.Tensor]) -> list[Partial]:
-        """Room for the results of all members at once."""
-        shape, take = self.shape, self._kernels.scratch.take
-        counts = [query.shape[1] for query in queries]
-        out = take("totals", (sum(counts) * shape.heads * shape.v_head_dim,), torch.float32)
-        lse = take("total lses", (sum(counts) * shape.heads,), torch.float32)
-        outs = out.split([count * shape.heads * shape.v_head_dim for count in counts])
-        lses = lse.split([count * shape.heads for count in counts])
-        return [
-            Partial(one.view(shape.heads, count, shape.v_head_dim), other.view(shape.heads, count))
-            for count, one, other in zip(counts, outs, lses, strict=True)
-        ]
-
     def _scratch_partial(self, name: str, count: int) -> Partial:
         shape, take = self.shape, self._kernels.scratch.take
         return Partial(
             take(f"{name} out", (shape.heads, count, shape.v_head_dim), torch.float32),
             take(f"{name} lse", (shape.heads, count), torch.float32),
         )
-
-    def _by_head(self, batch: Batch) -> list[torch.Tensor]:
-        """Queries of each member, ``[heads, padded tokens, key]``, with zeros in the padding."""
-        shape = self.shape
-        counts = [round_up(member.query_len, QUERY_STEP) for member in batch.members]
-        buffer = self._kernels.scratch.take("by head", (sum(counts) * shape.heads * shape.key,), self.dtype)
-        parts = buffer.split([count * shape.heads * shape.key for count in counts])
-        queries = []
-        for count, part, own in zip(counts, parts, self._split(batch, self.queries(batch)), strict=True):
-            query = part.view(shape.heads, count, shape.key)
-            query[:, : own.shape[0]] = own.transpose(0, 1)
-            query[:, own.shape[0] :] = 0
-            queries.append(query)
-        return queries
 
     @staticmethod
     def _split(batch: Batch, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -201,7 +201,8 @@ def combine_indices(
         members: In the order of the chunk.
         selected: Compressed rows of each query of the step, ``int32``, ``[tokens, most]``, -1 for none.
         window: Tokens.
-        indices: ``int32``, ``[queries of the chunk, columns]``; left-over columns become -1.
+        indices: ``int32``, ``[queries of the chunk, columns]``; left-over columns among the first ``most + window``
+            become -1, those behind them are left alone.
         lengths: ``int32``, ``[queries of the chunk]``.
     """
     device = indices.device
@@ -213,14 +214,15 @@ def combine_indices(
 
     is_chosen = own >= 0
     chosen = is_chosen.sum(1, keepdim=True)
-    indices.fill_(-1)
-    indices[:, : own.shape[1]] = torch.where(is_chosen, own + shares, -1)
+    used = indices[:, : own.shape[1] + window]
+    used.fill_(-1)
+    used[:, : own.shape[1]] = torch.where(is_chosen, own + shares, -1)
 
     visible = (positions + 1).clamp_max(window).unsqueeze(1)
     first = positions.unsqueeze(1) + 1 - visible - gathered_from.repeat_interleave(counts).unsqueeze(1)
     places = torch.arange(window, device=device).unsqueeze(0)
     rows = torch.where(places < visible, shares + chunk.compressed + first + places, -1)
-    indices.scatter_(1, chosen + places, rows.to(torch.int32))
+    used.scatter_(1, chosen + places, rows.to(torch.int32))
     lengths.copy_((chosen + visible).squeeze(1))
 
 

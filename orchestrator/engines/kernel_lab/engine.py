@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from orchestrator.engines.contract import Counters as BlockCounters
 from orchestrator.engines.contract import EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
+from orchestrator.engines.kernel_lab import reports
 from orchestrator.engines.kernel_lab.args import CHUNK_ORDERS, LabArgs, lab_args
 from orchestrator.engines.kernel_lab.counters import LabBlockResult, LabInForce
 from orchestrator.engines.kernel_lab.dcp.group import MakePeers, SpawnedPeers
@@ -33,7 +33,7 @@ from orchestrator.engines.kernel_lab.scheduler import Limits, StepScheduler
 from orchestrator.engines.kernel_lab.service import Service
 from orchestrator.engines.live import check_live_values
 from orchestrator.engines.streaming import Driven, drive
-from orchestrator.planning import warm_up, workspace_alignment
+from orchestrator.planning import warm_up
 from orchestrator.workloads import Request, Schedule
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -96,19 +96,9 @@ class KernelLabEngine:
             raise self._translated(error, "engine-start") from error
         warm_up()
         limits = Limits(args.max_num_batched_tokens, args.max_num_seqs, args.long_prefill_token_threshold)
-        force = self._in_force(args, model, limits, config.plugin.cpu_chunked_prefill)
+        force = reports.in_force(args, model, limits, cpu_chunked_prefill=config.plugin.cpu_chunked_prefill)
         self._started = _Started(args, model, peers, executor, roof, limits, force, force)
-        resolved = {
-            "lab_config": {
-                **args.model_dump(),
-                "block_size": args.tokens_per_block,
-                "num_kv_blocks": args.blocks,
-                "dtype": str(dtype).removeprefix("torch."),
-            },
-            "roof": asdict(roof),
-            "kernels": model.kernels.name,
-            "torch": torch.__version__,
-        }
+        resolved = reports.resolved(args, model, roof, dtype)
         start_s = time.perf_counter() - begin
         self._log(f"started in {start_s:.2f} s: {json.dumps(resolved)}")
         return EngineInfo(
@@ -154,7 +144,9 @@ class KernelLabEngine:
         except LabError as error:
             raise self._translated(error, "engine-error") from error
         started.limits = limits
-        started.force = self._in_force(start, started.model, limits, started.start_force.cpu_chunked_prefill)
+        started.force = reports.in_force(
+            start, started.model, limits, cpu_chunked_prefill=started.start_force.cpu_chunked_prefill
+        )
         return time.perf_counter() - begin
 
     def run(
@@ -178,7 +170,7 @@ class KernelLabEngine:
             duration_s=driven.duration_s,
             requests=driven.timelines,
             in_force=started.force,
-            counters=_counters(started.model, scheduler),
+            counters=reports.counters(started.model, scheduler),
             stopped=driven.stopped,
             lab=lab,
         )
@@ -261,30 +253,6 @@ class KernelLabEngine:
             raise EngineError("engine-dead", "the engine is not running", lost=True, log_path=self._log_path)
         return self._started
 
-    def _in_force(self, args: LabArgs, model: LabModel, limits: Limits, cpu_chunked_prefill: bool) -> LabInForce:
-        mla, knobs = model.mla, model.knobs
-        force = LabInForce(
-            builders=0 if mla is None else 1,
-            kv_blocks=args.blocks,
-            prefill_chunk_size=knobs.prefill_chunk_size,
-            prefill_area_limit=knobs.prefill_area_limit,
-            cpu_chunked_prefill=cpu_chunked_prefill,
-            chunk_order=knobs.order,
-            **asdict(limits),
-        )
-        if mla is None:
-            return force
-        return replace(
-            force,
-            workspace_rows=mla.context.workspace_rows,
-            workspace_bytes=mla.workspace_bytes,
-            workspace_alignment=workspace_alignment(
-                block_size=args.tokens_per_block,
-                dcp=args.decode_context_parallel_size,
-                interleave=args.cp_kv_cache_interleave_size,
-            ),
-        )
-
     def _log(self, line: str) -> None:
         with Path(self._log_path).open("a", encoding="utf-8") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {self._engine_id} {line}\n")
@@ -293,20 +261,6 @@ class KernelLabEngine:
 def _model(setup: RankSetup, peers: Peers | None) -> LabModel:
     share = None if peers is None else Share(peers.collective, setup.args.cp_kv_cache_interleave_size)
     return LabModel(setup.args, setup.plugin, setup.dtype, setup.device_of(0), share=share, peers=peers)
-
-
-def _counters(model: LabModel, scheduler: StepScheduler) -> BlockCounters:
-    tally = model.tally
-    return BlockCounters(
-        context_chunks=tally.context_chunks,
-        workspace_entries=tally.workspace_entries,
-        area_plans=tally.area_plans,
-        area_limited=tally.area_limited,
-        long_prefill_cuts=scheduler.long_prefill_cuts,
-        scheduler_steps=scheduler.steps,
-        max_step_tokens=scheduler.max_step_tokens,
-        max_running_requests=scheduler.max_running_requests,
-    )
 
 
 def _or(value: int | None, start: int) -> int:

@@ -20,7 +20,7 @@ from orchestrator.engines.kernel_lab.dense import DenseLayer
 from orchestrator.engines.kernel_lab.dsv4 import V4Layer
 from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.kernels import Kernels
-from orchestrator.engines.kernel_lab.selection import select_rows
+from orchestrator.engines.kernel_lab.selection import selection_of
 from orchestrator.engines.kernel_lab.workspace import WorkspaceManager
 from orchestrator.planning import LayerType, dense_workspace_rows, rule_for_vllm, sparse_workspace_rows
 
@@ -101,7 +101,7 @@ class V4Set(LayerSet[V4Layer]):
             is_lowered = self._knobs.limit(self._kind) < self._start_knobs.limit(self._kind)
             self._tally.area_plans += 1
             self._tally.area_limited += len(plan) > 1 and is_lowered
-        selected = _select(batch, self._kind.compress_ratio, self._shape.topk_of(self._kind))
+        selected = selection_of(batch, ratio=self._kind.compress_ratio, topk=self._shape.topk_of(self._kind))
         return lambda layer: layer.prefill(batch, plan, selected, self._tally)
 
 
@@ -163,7 +163,7 @@ class MlaSet(LayerSet[DenseLayer]):
         plan = self.context.plan(batch)
         self._tally.context_chunks += len(plan)
         topk = self._shape.index_topk
-        selected = None if topk is None else _select(batch, 1, topk)
+        selected = None if topk is None else selection_of(batch, ratio=1, topk=topk)
         return lambda layer: layer.prefill(batch, plan, self.context, selected, self._tally)
 
     def _rows(self, cap: int | None, max_num_seqs: int) -> int:
@@ -221,11 +221,3 @@ class MlaSet(LayerSet[DenseLayer]):
 def changed_knobs(start: ChunkKnobs, **values: int | str | None) -> ChunkKnobs:
     """Knobs with other values; None is the value at start."""
     return dataclasses.replace(start, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
-
-
-def _select(batch: Batch, ratio: int, topk: int) -> torch.Tensor:
-    """Rows of each query, no wider than the longest request of the batch needs."""
-    visible = int(batch.seq_lens.max()) // max(ratio, 1)
-    if topk == 0 or visible == 0:
-        return torch.empty(batch.tokens, 0, dtype=torch.int32, device=batch.device)
-    return select_rows(batch.positions, ratio=ratio, topk=min(topk, visible))

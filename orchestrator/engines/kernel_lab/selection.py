@@ -1,8 +1,8 @@
 """Which cached rows a token attends to: what the indexer of a sparse model decides.
 
 The lab has no indexer. It takes the newest rows and every n-th of the older ones, so that neighbouring tokens choose
-nearly the same, as they do in real models too. A kernel
-that reads a tile's rows once gains from that overlap: how much, on a real model, is not measured here.
+nearly the same, as they do in real models too. A kernel that reads a tile's rows once gains from that overlap: how
+much, on a real model, is not measured here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+
+from orchestrator.engines.kernel_lab.batch import Batch
 
 _NEWEST: Final = 64
 
@@ -37,6 +39,14 @@ def select_rows(positions: torch.Tensor, *, ratio: int, topk: int) -> torch.Tens
     chosen = torch.where(places < older, spread, newest)
     chosen = torch.where(visible <= topk, places.expand_as(chosen), chosen)
     return chosen.masked_fill_(places >= visible, -1).to(torch.int32)
+
+
+def selection_of(batch: Batch, *, ratio: int, topk: int) -> torch.Tensor:
+    """:func:`select_rows` for the queries of a batch, no wider than its longest request needs; ``topk`` may be 0."""
+    visible = int(batch.seq_lens.max()) // ratio
+    if topk == 0 or visible == 0:
+        return torch.empty(batch.tokens, 0, dtype=torch.int32, device=batch.device)
+    return select_rows(batch.positions, ratio=ratio, topk=min(topk, visible))
 
 
 def hidden_mask(selected: torch.Tensor, start: int, count: int, rows: int) -> torch.Tensor:

@@ -52,7 +52,8 @@ class SparseCall:
         queries: In base 2 (multiplied by ``scale * log2(e)``), ``[queries of the step, heads, width]``.
         rows: The workspace, ``[requests, rows of each, width]``.
         indices: Rows of the workspace, counted over all requests, ``int32``, ``[queries, most]``; -1 for none.
-        lengths: How many of a query's indices count, ``int32``, ``[queries]``. The others are -1.
+        lengths: How many of a query's indices count, ``int32``, ``[queries]``. From there to the most that any query
+            has they are -1.
         spans: Which queries belong to which request.
         sink: Weight that goes nowhere, as a score in base 2, fp32, ``[heads]``.
         out: Like ``queries``; the rows of the spans are written.

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engines.kernel_lab import attention
 from orchestrator.engines.kernel_lab.attention import KEY_STEP, QUERY_STEP, Partial, attend, merge_into
 from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.workspace import Scratch, round_up
@@ -154,8 +153,3 @@ def test_wrong_shapes_are_one_line(change: Callable[[Case], None], message: str)
     change(case)
     with pytest.raises(LabError, match=f"^lab-shape: {message}"):
         case.attend()
-
-
-def test_the_tiles_are_those_of_a_cores_cache() -> None:
-    """Scores of a tile: 1 MiB of bf16, the second-level cache of the cores that this was measured on."""
-    assert attention._TILE * 2 == 1024 * 1024

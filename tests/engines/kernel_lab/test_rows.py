@@ -40,6 +40,22 @@ def test_packing_what_was_unpacked_changes_nothing() -> None:
     assert torch.equal(out, again)
 
 
+@pytest.mark.parametrize("exponent", [-40, -1, 0, 7])
+def test_every_code_is_unpacked_to_its_own_value(exponent: int) -> None:
+    """All 254 numbers of e4m3, subnormal ones too, as torch converts them, times the scale."""
+    codes = torch.arange(256, dtype=torch.uint8).view(4, 64)
+    rows = Fp8Rows(128, 64)
+    stored = rows.encode(torch.zeros(4, 128))
+    stored[:, :64] = codes
+    stored[:, 64 + 128] = exponent + 127
+    out = torch.empty(4, 128, dtype=torch.bfloat16)
+    rows.decode(stored, out)
+    expected = codes.view(torch.float8_e4m3fn).float() * 2.0**exponent
+    is_number = ~expected.isnan()
+    assert int(is_number.sum()) == 254
+    assert torch.equal(out[:, :64].float()[is_number], expected[is_number])
+
+
 @pytest.mark.parametrize(("width", "rope"), [(64, 64), (100, 64), (16, 64)])
 def test_a_row_without_whole_groups_cannot_be_packed(width: int, rope: int) -> None:
     with pytest.raises(LabError, match="lab-shape: a row of fp8 must have a multiple of 64 elements"):

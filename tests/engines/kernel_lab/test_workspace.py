@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engines.kernel_lab.errors import LabError
@@ -75,6 +76,37 @@ def test_growth_after_the_lock_is_an_error_that_names_both_sizes() -> None:
     manager.unlock()
     manager.get_simultaneous(((2048, 1024), torch.uint8))
     assert manager.current_bytes == 2048 * 1024
+
+
+FILLED = st.lists(
+    st.tuples(st.tuples(st.integers(1, 9), st.integers(1, 40)), st.sampled_from(DTYPES)), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=30)
+@given(calls=st.lists(FILLED, min_size=1, max_size=5), unlocked=st.integers(0, 5))
+def test_sizes_places_and_the_lock_are_vllms(
+    calls: list[list[tuple[tuple[int, ...], torch.dtype]]], unlocked: int
+) -> None:
+    theirs = pytest.importorskip("vllm.v1.worker.workspace").WorkspaceManager(torch.device("cpu"))
+    ours = WorkspaceManager()
+    for number, requests in enumerate(calls):
+        if number == unlocked:
+            theirs.lock()
+            ours.lock()
+        try:
+            # It has no meaning without a GPU, and torch refuses it.
+            with patch.object(torch.accelerator, "empty_cache"):
+                expected = theirs.get_simultaneous(*requests)
+        except AssertionError:
+            with pytest.raises(LabError, match="workspace-locked"):
+                ours.get_simultaneous(*requests)
+            continue
+        tensors = ours.get_simultaneous(*requests)
+        assert ours.current_bytes == theirs._current_workspaces[0].numel()
+        for mine, other in zip(tensors, expected, strict=True):
+            assert (mine.shape, mine.dtype, mine.stride()) == (other.shape, other.dtype, other.stride())
+            assert mine.data_ptr() - tensors[0].data_ptr() == other.data_ptr() - expected[0].data_ptr()
 
 
 @pytest.mark.parametrize("offset", [-1, 512])
