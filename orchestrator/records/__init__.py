@@ -2,13 +2,14 @@
 
 from orchestrator.records.folder import RunFolder
 from orchestrator.records.provenance import collect
-from orchestrator.records.reader import parse_object, read_arrow, read_table, read_trials
+from orchestrator.records.reader import FULL_FIDELITY, parse_object, read_arrow, read_table, read_trials, to_pandas
 from orchestrator.records.schemas import BLOCKS, REQUESTS, SCHEMA_VERSION, SCHEMAS, TRIALS
 from orchestrator.records.soak import SoakRecord, SoakState, soak_path
 from orchestrator.records.writer import write_rows, write_text_atomic
 
 __all__ = [
     "BLOCKS",
+    "FULL_FIDELITY",
     "REQUESTS",
     "SCHEMAS",
     "SCHEMA_VERSION",
@@ -22,6 +23,7 @@ __all__ = [
     "read_table",
     "read_trials",
     "soak_path",
+    "to_pandas",
     "write_rows",
     "write_text_atomic",
 ]

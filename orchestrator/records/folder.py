@@ -106,6 +106,17 @@ class RunFolder:
         """Whether a run was created here."""
         return self.spec.is_file() or self.table("trials").is_dir()
 
+    def is_in_use(self) -> bool:
+        """Whether a process that holds the run is alive, as far as this machine can tell: one on another host counts
+        as alive. Takes no lock, so it never stands in a sweep's way."""
+        try:
+            pid, _, host = (self.path / ".lock").read_text().strip().partition(" ")
+        except OSError:
+            return False
+        if not pid:
+            return False
+        return host != socket.gethostname() or Path(f"/proc/{pid}").exists()
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run for this process, so that two sweeps never write to it. The kernel lets go when a holder dies.

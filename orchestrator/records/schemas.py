@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised whenever a column is added, removed, renamed, retyped or given another meaning."""
 
 OUTCOMES = ("complete", "infeasible", "failed", "lost")
@@ -22,6 +22,7 @@ VERDICTS = ("undecided", "better", "worse", "equal")
 STOPS = ("decided", "narrow", "worse than the best", "all pairs")
 PAIRINGS = ("one engine", "two warm engines", "alternated starts")
 ROLES = ("baseline", "candidate")
+FIDELITIES = ("planning", "simulator", "lab", "short", "full")
 
 BLOCK_STATISTICS = ("mean", "median", "p90", "p95", "p99")
 LATENCY_METRICS = {
@@ -69,6 +70,16 @@ def _schema(table: str, fields: Iterable[Field]) -> pa.Schema:
         b"chunksmith.schema_version": str(SCHEMA_VERSION).encode(),
     }
     return pa.schema([version, *fields], metadata=metadata)
+
+
+def _fidelity(description: str) -> Field:
+    return _field(
+        "fidelity",
+        pa.string(),
+        f"{description} Null in rows of schema version 3 and before, which are full.",
+        nullable=True,
+        values=FIDELITIES,
+    )
 
 
 def _latency_fields() -> Iterable[Field]:
@@ -122,6 +133,7 @@ TRIALS = _schema(
     [
         _field("study", pa.string(), "Name of the study."),
         _field("trial", pa.int32(), "Number of the trial in the study, from 0."),
+        _fidelity("Effort of the measurement: only full trials are compared, told to Optuna and confirmed."),
         _field("outcome", pa.string(), "How the trial ended.", values=OUTCOMES),
         _field("failure", pa.string(), "Class of the failure.", nullable=True),
         _field("failure_detail", pa.string(), "One line on the failure.", nullable=True),
@@ -136,6 +148,22 @@ TRIALS = _schema(
         _field("ratio_low", pa.float64(), "Lower end of the interval of ratio.", nullable=True),
         _field("ratio_high", pa.float64(), "Upper end of the interval of ratio.", nullable=True),
         _field("pairs", pa.int32(), "Pairs behind ratio; 0 if nothing was measured."),
+        _field(
+            "objectives",
+            _list(
+                pa.struct(
+                    [
+                        _field("metric", pa.string(), "A column of the blocks table."),
+                        _field("direction", pa.string(), "Which way it is better.", values=DIRECTIONS),
+                        _field("ratio", pa.float64(), "Geometric mean of candidate / baseline over the pairs."),
+                        _field("ratio_low", pa.float64(), "Lower end of the interval of ratio."),
+                        _field("ratio_high", pa.float64(), "Upper end of the interval of ratio."),
+                    ]
+                )
+            ),
+            "Every objective, where the study has several, metric and ratio being the first; null if it has one.",
+            nullable=True,
+        ),
         _field("verdict", pa.string(), "Of the sequential test; null if none.", nullable=True, values=VERDICTS),
         _field("stop", pa.string(), "Why no further pair was measured.", nullable=True, values=STOPS),
         _field("pairing", pa.string(), "On which engines the two roles of a pair were served.", values=PAIRINGS),
@@ -156,6 +184,13 @@ TRIALS = _schema(
         _field("started_at", _TIMESTAMP, "When the trial started."),
         _field("finished_at", _TIMESTAMP, "When the trial ended."),
         _field("measuring_s", pa.float64(), "Time spent in blocks.", unit="s"),
+        _field("starting_s", pa.float64(), "Time spent in engine starts.", unit="s", nullable=True),
+        _field(
+            "reused_from",
+            pa.string(),
+            "Run and trial of an earlier study that measured the point; null if this one did.",
+            nullable=True,
+        ),
     ],
 )
 
@@ -164,6 +199,7 @@ BLOCKS = _schema(
     [
         _field("study", pa.string(), "Name of the study."),
         _field("trial", pa.int32(), "Number of the trial in the study, from 0."),
+        _fidelity("Effort of the measurement that the block belongs to."),
         _field("phase", pa.string(), "What the block was run for.", values=PHASES),
         _field("block", pa.int32(), "Number of the block in its trial and phase, from 0."),
         _field("pair", pa.int32(), "Blocks of one trial and phase with the same pair are compared."),

@@ -33,6 +33,8 @@ def _values(kind: pa.DataType) -> st.SearchStrategy[Any]:
         return st.datetimes(first, last, timezones=st.just(UTC))
     if isinstance(kind, pa.ListType):
         return st.lists(_values(kind.value_type), max_size=4)
+    if isinstance(kind, pa.StructType):
+        return st.fixed_dictionaries({field.name: _column(field) for field in kind})
     raise AssertionError(f"no strategy for {kind}")
 
 
@@ -80,6 +82,8 @@ def same(left: Any, right: Any) -> bool:
         return left == right and math.copysign(1, left) == math.copysign(1, right)
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     return bool(left == right)
 
 

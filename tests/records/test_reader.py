@@ -63,8 +63,19 @@ def test_another_schema_version_is_refused(run: RunFolder) -> None:
     table = pq.read_table(path)
     old = table.set_column(0, table.schema.field(0), pa.array([0], pa.int32()))
     pq.write_table(old, path)
-    with pytest.raises(ChunksmithError, match="rows of schema version 0; this Chunksmith reads 3"):
+    with pytest.raises(ChunksmithError, match="rows of schema version 0; this Chunksmith reads 1 to 4"):
         read_arrow(run.path, "trials")
+
+
+def test_rows_of_the_version_before_are_read_beside_new_ones(run: RunFolder) -> None:
+    for name in ("new", "old"):
+        path = write_rows(run.path, "trials", name, [plain_row("trials", study=name, starting_s=1.5)])
+    old = pq.read_table(path).drop_columns(["objectives", "starting_s"])
+    pq.write_table(old.set_column(0, old.schema.field(0), pa.array([3], pa.int32())), path)
+    found = {row["study"]: row for row in read_arrow(run.path, "trials").to_pylist()}
+    assert (found["new"]["starting_s"], found["old"]["starting_s"]) == (1.5, None)
+    assert found["old"]["objectives"] is None
+    assert set(read_trials(run.path)["study"]) == {"new", "old"}
 
 
 def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ GOLDEN = {
         schema_version: int32
         study: string
         trial: int32
+        fidelity: string?
         outcome: string
         failure: string?
         failure_detail: string?
@@ -44,6 +45,7 @@ GOLDEN = {
         ratio_low: double?
         ratio_high: double?
         pairs: int32
+        objectives: list<element: struct<metric: string not null, direction: string not null, RATIOS> not null>?
         verdict: string?
         stop: string?
         pairing: string
@@ -60,11 +62,14 @@ GOLDEN = {
         started_at: timestamp[us, tz=UTC]
         finished_at: timestamp[us, tz=UTC]
         measuring_s: double
-    """,
+        starting_s: double?
+        reused_from: string?
+    """.replace("RATIOS", ", ".join(f"{end}: double not null" for end in ("ratio", "ratio_low", "ratio_high"))),
     "blocks": f"""
         schema_version: int32
         study: string
         trial: int32
+        fidelity: string?
         phase: string
         block: int32
         pair: int32
@@ -143,14 +148,14 @@ GOLDEN = {
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_columns_are_those_of_this_version(table: str) -> None:
-    assert SCHEMA_VERSION == 3
+    assert SCHEMA_VERSION == 4
     columns = [f"{field.name}: {field.type}{'?' if field.nullable else ''}" for field in SCHEMAS[table]]
     assert columns == [line.strip() for line in GOLDEN[table].split("\n") if line.strip()]
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_schema_names_its_table_and_version(table: str) -> None:
-    assert SCHEMAS[table].metadata == {b"chunksmith.table": table.encode(), b"chunksmith.schema_version": b"3"}
+    assert SCHEMAS[table].metadata == {b"chunksmith.table": table.encode(), b"chunksmith.schema_version": b"4"}
 
 
 @pytest.mark.parametrize("table", SCHEMAS)

@@ -91,7 +91,7 @@ def test_numpy_values_are_taken(run: RunFolder) -> None:
         ("requests", {"output_token_ids": np.array([1.0])}, "column 'output_token_ids' is list"),
         ("trials", {"pairs": 2**31}, "column 'pairs' is int32"),
         ("trials", {"study": 5}, "column 'study' is string"),
-        ("trials", {"schema_version": 1}, "schema_version must be 3, got 1"),
+        ("trials", {"schema_version": 1}, "schema_version must be 4, got 1"),
         ("trials", {"started_at": datetime(2026, 1, 1)}, "'started_at' needs a time zone"),  # noqa: DTZ001
         ("trials", {"serve_args": ["a", None]}, "column 'serve_args' holds a list with a null member"),
         ("blocks", {"dropped": "no"}, "column 'dropped' is bool"),
