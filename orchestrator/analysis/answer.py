@@ -12,10 +12,22 @@ from rich.console import Console
 
 from orchestrator.analysis import render
 from orchestrator.analysis.accuracy import AccuracyCheck
+from orchestrator.analysis.by_load import LoadBest
 from orchestrator.analysis.drift import RunDrift
 from orchestrator.records import SoakState
 
-Decision = Literal["winner", "no clear winner"]
+Decision = Literal["winner", "no clear winner", "pareto set"]
+
+
+@dataclass(frozen=True)
+class ObjectiveRatio:
+    """Candidate / baseline in one of several objectives, with its interval."""
+
+    metric: str
+    direction: str
+    ratio: float
+    ratio_low: float
+    ratio_high: float
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,7 @@ class Finalist:
         probability_best: Probability of being the best of the finalists; ``None`` with fewer than 3 pairs.
         expected_loss: How much worse than the best of them it is on average, as a share; ``None`` likewise.
         soak: How its latest soak ended.
+        objectives: Of a study with several, the ratio of each; ``ratio`` is the first of them.
     """
 
     trial: int
@@ -46,14 +59,17 @@ class Finalist:
     probability_best: float | None = None
     expected_loss: float | None = None
     soak: SoakState = "not run"
+    objectives: tuple[ObjectiveRatio, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a run says. Without a winner, the fields from ``ratio`` to ``env`` describe the best confirmed point.
+    """What a run says. Without a winner, the fields from ``ratio`` to ``env`` describe the best confirmed point; with
+    several objectives nobody can say which that is, and they are ``None``.
 
     Attributes:
         decision: ``"winner"`` only if a confirmed point is better than the baseline beyond doubt and passes the guard.
+            ``"pareto set"`` in place of it with several objectives: the finalists without an obstacle.
         reason: Why this decision, in one line.
         study: Name of the study.
         metric: Objective: a column of the blocks table.
@@ -77,6 +93,9 @@ class Answer:
         baseline: Values that the spec names for the baseline; empty if the baseline is vLLM's default.
         counts: ``trials`` by outcome and ``failures`` by class.
         drift: How the baseline moved during the run; ``None`` with too few blocks to tell.
+        by_load: Where the load was searched too, the best trial of the search under each load.
+        importance: Share of each knob in what sets the best trials apart, largest first; ``None`` with fewer than 10
+            complete trials or without Optuna.
     """
 
     decision: Decision
@@ -99,6 +118,8 @@ class Answer:
     env: dict[str, str] | None = None
     finalists: tuple[Finalist, ...] = ()
     drift: RunDrift | None = None
+    by_load: tuple[LoadBest, ...] = ()
+    importance: dict[str, float] | None = None
     baseline: dict[str, Any]
     counts: dict[str, dict[str, int]]
 

@@ -15,11 +15,16 @@ import pyarrow.compute as pc
 
 from orchestrator.analysis.accuracy import check_accuracy
 from orchestrator.analysis.answer import Answer, Finalist
+from orchestrator.analysis.by_load import best_by_load
+from orchestrator.analysis.confirmed import Row, complete_pairs, doubt, object_of, pairs_of, refusal
 from orchestrator.analysis.drift import run_drift
+from orchestrator.analysis.finalists import choose_finalists
+from orchestrator.analysis.importance import knob_importance
+from orchestrator.analysis.pareto import pareto_finalists
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement.stats import RatioInterval, paired_ratio, select
-from orchestrator.records import RunFolder, SoakRecord, parse_object, read_arrow, soak_path
+from orchestrator.records import FULL_FIDELITY, RunFolder, SoakRecord, read_arrow
 
 FAMILY_LEVEL = 0.95
 """Confidence that the intervals that are shown hold at once for all confirmed points."""
@@ -28,8 +33,6 @@ DECISION_LEVEL = 0.98
 """The same for the intervals by which a winner is named: where no point is better, one is named in 1 % at most."""
 
 _MEMORY = ("workspace_rows", "workspace_bytes", "workspace_alignment", "builders", "kv_blocks")
-
-Row = Mapping[str, Any]
 
 
 def best(run_path: Path | str) -> Answer:
@@ -46,6 +49,10 @@ def best(run_path: Path | str) -> Answer:
     interval excludes 1 on the better side, it passes the accuracy guard, its latest soak (if it had one) passed, and no
     such point has a better ratio.
     Otherwise the decision is ``no clear winner``.
+
+    With several objectives there is no winner but a Pareto set: the confirmed points that pass the same guards, are
+    better than the baseline beyond doubt in some objective, and are dominated by no other such point, by their ratios.
+    All intervals, one for each objective of each finalist, hold at once with 95 %.
 
     Args:
         run_path: Folder of the run. A sweep may still be writing to it; the answer is final after its last
@@ -66,15 +73,15 @@ def best(run_path: Path | str) -> Answer:
 
     # Before the first confirmation the search may go on, and choose others.
     chosen = sorted({*_chosen(run, trials, spec), *blocks}) if blocks else []
-    level = 1 - (1 - FAMILY_LEVEL) / len(chosen) if chosen else None
-    finalists = sorted(
-        (
-            _finalist(run, trials[trial], blocks.get(trial, []), requests[trial], spec, level)
-            for trial in chosen
-            if level
-        ),
-        key=lambda finalist: (_badness(finalist, spec), finalist.trial not in blocks, finalist.trial),
-    )
+    level = 1 - (1 - FAMILY_LEVEL) / (len(chosen) * len(spec.objectives)) if chosen else None
+    finalists: list[Finalist] = []
+    if level is not None and len(spec.objectives) > 1:
+        rows = [trials[trial] for trial in chosen]
+        strict = _strict(level)
+        finalists = pareto_finalists(run, spec, rows, blocks, requests, level=level, strict_level=strict)
+    elif level is not None:
+        finalists = [_finalist(run, trials[one], blocks.get(one, []), requests[one], spec, level) for one in chosen]
+    finalists.sort(key=lambda one: (_badness(one, spec), one.trial not in blocks, one.trial))
     counts = _counts(trials.values())
     answer = partial(
         Answer,
@@ -83,9 +90,21 @@ def best(run_path: Path | str) -> Answer:
         direction=spec.direction,
         counts=counts,
         baseline=spec.baseline_names,
+        by_load=best_by_load(run, trials.values(), spec.load_knobs, minimize=spec.minimize),
+        importance=_importance(run, trials.values(), spec),
     )
     if not finalists:
         return answer(decision="no clear winner", reason=_why_none_confirmed(counts["trials"]))
+    if len(spec.objectives) > 1:
+        front = [one for one in finalists if one.obstacle is None]
+        return answer(
+            decision="pareto set" if front else "no clear winner",
+            reason=_why_front(front) if front else _obstacles(finalists),
+            level=level,
+            family_level=FAMILY_LEVEL,
+            finalists=tuple(finalists),
+            drift=run_drift(run, spec.metric),
+        )
     finalists = _with_probabilities(finalists, blocks, spec)
     winner = next((finalist for finalist in finalists if finalist.obstacle is None), None)
     shown = winner or finalists[0]
@@ -95,7 +114,7 @@ def best(run_path: Path | str) -> Answer:
             "and that pass the accuracy guard"
         )
     else:
-        reason = "; ".join(f"trial {finalist.trial}: {finalist.obstacle}" for finalist in finalists)
+        reason = _obstacles(finalists)
     row = trials[shown.trial]
     return answer(
         decision="winner" if winner else "no clear winner",
@@ -112,7 +131,7 @@ def best(run_path: Path | str) -> Answer:
         accuracy=shown.accuracy,
         soak=shown.soak,
         serve_args=list(row["serve_args"]),
-        env={name: str(value) for name, value in _object(run, row, "env").items()},
+        env={name: str(value) for name, value in object_of(run, row, "env").items()},
         finalists=tuple(finalists),
         drift=run_drift(run, spec.metric),
     )
@@ -120,7 +139,7 @@ def best(run_path: Path | str) -> Answer:
 
 def _trials(run: RunFolder, spec: RunSpec) -> dict[int, Row]:
     trials: dict[int, Row] = {}
-    for row in read_arrow(run.path, "trials").to_pylist():
+    for row in read_arrow(run.path, "trials", where=FULL_FIDELITY).to_pylist():
         if row["trial"] in trials:
             raise ChunksmithError(f"{run.path}: trials/ holds trial {row['trial']} twice.")
         if (row["metric"], row["direction"]) != (spec.metric, spec.direction):
@@ -133,16 +152,38 @@ def _trials(run: RunFolder, spec: RunSpec) -> dict[int, Row]:
 
 
 def _chosen(run: RunFolder, trials: Mapping[int, Row], spec: RunSpec) -> list[int]:
-    """Trials that the sweep confirms: those of the best ratios, no point twice, the baseline itself left out."""
+    """Trials that the sweep confirms, no point twice, the baseline itself left out."""
     sign = 1 if spec.minimize else -1
     complete = [row for row in trials.values() if row["outcome"] == "complete" and row["ratio"] is not None]
-    seen, chosen = [spec.baseline_point], []
+    seen: list[Mapping[str, Any]] = []
+    ratios: dict[int, Sequence[float]] = {}
     for row in sorted(complete, key=lambda row: (sign * row["ratio"], row["trial"])):
-        point = _object(run, row, "point")
-        if point not in seen:
+        point = object_of(run, row, "point")
+        if point not in [spec.baseline_point(point), *seen]:
             seen.append(point)
-            chosen.append(row["trial"])
-    return chosen[: spec.confirm_points]
+            ratios[row["trial"]] = _ratios(row)
+    return choose_finalists(ratios, [way for _, way in spec.objectives], spec.confirm_points)
+
+
+def _ratios(trial: Row) -> list[float]:
+    return [one["ratio"] for one in trial["objectives"] or [trial]]
+
+
+def _importance(run: RunFolder, trials: Iterable[Row], spec: RunSpec) -> dict[str, float] | None:
+    complete = [row for row in trials if row["outcome"] == "complete" and row["ratio"] is not None]
+    points = [object_of(run, row, "point") for row in complete]
+    return knob_importance(points, [_ratios(row) for row in complete], [way for _, way in spec.objectives])
+
+
+def _obstacles(finalists: Iterable[Finalist]) -> str:
+    return "; ".join(f"trial {finalist.trial}: {finalist.obstacle}" for finalist in finalists)
+
+
+def _why_front(front: Sequence[Finalist]) -> str:
+    if len(front) == 1:
+        return f"trial {front[0].trial} is the only confirmed point that is better than the baseline and not dominated"
+    named = ", ".join(str(one.trial) for one in front)
+    return f"of the trials {named} none is as good as another in every objective and better in one"
 
 
 def _with_probabilities(
@@ -152,7 +193,7 @@ def _with_probabilities(
     ratios = {
         one.trial: paired_ratio(*zip(*pairs, strict=True))
         for one in finalists
-        if len(pairs := _complete_pairs(blocks.get(one.trial, []), spec.metric)) > 2
+        if len(pairs := complete_pairs(blocks.get(one.trial, []), spec.metric)) > 2
     }
     if not ratios:
         return list(finalists)
@@ -176,26 +217,14 @@ def _by_trial(table: pa.Table) -> defaultdict[int, list[Row]]:
 def _finalist(
     run: RunFolder, trial: Row, blocks: Sequence[Row], requests: Sequence[Row], spec: RunSpec, level: float
 ) -> Finalist:
-    point = _object(run, trial, "point")
-    accuracy = check_accuracy(requests, spec.tolerance)
-    soak = SoakRecord.read(run.path, trial["trial"])
-    pairs, faults = _pairs(run, trial["trial"], blocks, spec.metric)
+    accuracy, soak = check_accuracy(requests, spec.tolerance), SoakRecord.read(run.path, trial["trial"])
+    pairs, faults = pairs_of(run, trial["trial"], blocks, spec.metric)
     interval = paired_ratio(*zip(*pairs, strict=True), level=level) if pairs else None
-    strict_level = 1 - (1 - level) * (1 - DECISION_LEVEL) / (1 - FAMILY_LEVEL)
+    strict_level = _strict(level)
     decisive = paired_ratio(*zip(*pairs, strict=True), level=strict_level) if pairs else None
-    measured = {
-        role: [_object(run, block, "point") for block in blocks if block["role"] == role]
-        for role in ("baseline", "candidate")
-    }
-
-    if trial["outcome"] != "complete":
-        obstacle: str | None = f"the trial is {trial['outcome']}"
-    elif any(candidate in measured["baseline"] for candidate in (point, *measured["candidate"])):
-        obstacle = "it is the baseline itself"
-    elif not blocks:
-        obstacle = "not confirmed"
-    elif faults:
-        obstacle = faults[0]
+    obstacle = doubt(run, trial, blocks, faults)
+    if obstacle is not None:
+        pass
     elif interval is None or decisive is None:
         obstacle = "no pair of blocks is complete"
     elif not _excludes_one(interval, spec):
@@ -205,16 +234,11 @@ def _finalist(
             f"the interval by which a winner is named ({strict_level:.1%}), {decisive.low:.3f} to {decisive.high:.3f}, "
             f"{_where_one_lies(decisive)}"
         )
-    elif not accuracy.passed:
-        obstacle = f"accuracy guard failed: {accuracy.reason}"
-    elif soak is not None and not soak.passed:
-        where = soak_path(run.path, soak.trial).relative_to(run.path)
-        obstacle = f"soak failed at {soak.batch!r} ({soak.failure}: {soak.detail}); reproducer: {where} of the run"
     else:
-        obstacle = None
+        obstacle = refusal(run, accuracy, soak)
     return Finalist(
         trial=trial["trial"],
-        point=point,
+        point=object_of(run, trial, "point"),
         ratio=interval.ratio if interval else None,
         ratio_low=interval.low if interval else None,
         ratio_high=interval.high if interval else None,
@@ -225,41 +249,9 @@ def _finalist(
     )
 
 
-def _pairs(
-    run: RunFolder, trial: int, blocks: Sequence[Row], metric: str
-) -> tuple[list[tuple[float, float]], list[str]]:
-    """(candidate, baseline) of every complete pair, and what speaks against trusting them."""
-    sides: defaultdict[int, dict[str, Row]] = defaultdict(dict)
-    for block in blocks:
-        if block["role"] in sides[block["pair"]]:
-            raise ChunksmithError(
-                f"{run.path}: trial {trial}, pair {block['pair']}: two blocks of the {block['role']}."
-            )
-        sides[block["pair"]][block["role"]] = block
-    pairs: list[tuple[float, float]] = []
-    faults: list[str] = []
-    for pair, side in sorted(sides.items()):
-        for role, block in sorted(side.items()):
-            # A request that fails early makes a block look fast.
-            if block["failed_requests"]:
-                faults.append(f"{block['failed_requests']} requests of the {role} failed in pair {pair}")
-        if len(side) < 2:
-            continue  # The sweep was stopped between the two blocks, or is about to run the second.
-        values = side["candidate"][metric], side["baseline"][metric]
-        if all(value is not None and math.isfinite(value) and value > 0 for value in values):
-            pairs.append(values)
-        else:
-            faults.append(f"pair {pair} has no usable {metric}: candidate {values[0]}, baseline {values[1]}")
-    return pairs, faults
-
-
-def _complete_pairs(blocks: Sequence[Row], metric: str) -> list[tuple[float, float]]:
-    """(candidate, baseline) of the pairs that have both."""
-    sides: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for block in blocks:
-        if block[metric] is not None and math.isfinite(block[metric]) and block[metric] > 0:
-            sides[block["pair"]][block["role"]] = block[metric]
-    return [(side["candidate"], side["baseline"]) for _, side in sorted(sides.items()) if len(side) == 2]
+def _strict(level: float) -> float:
+    """The level of one interval by which a decision is made, from that of the one that is shown."""
+    return 1 - (1 - level) * (1 - DECISION_LEVEL) / (1 - FAMILY_LEVEL)
 
 
 def _excludes_one(interval: RatioInterval, spec: RunSpec) -> bool:
@@ -298,7 +290,3 @@ def _why_none_confirmed(outcomes: Mapping[str, int]) -> str:
     if not complete:
         return f"none of the {total} trials is complete"
     return f"{complete} of {total} trials are complete, but no point has been confirmed with fresh prompts"
-
-
-def _object(run: RunFolder, row: Row, column: str) -> dict[str, Any]:
-    return parse_object(row[column], where=f"{run.path}: trial {row['trial']}: {column}")

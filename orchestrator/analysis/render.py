@@ -14,6 +14,7 @@ from orchestrator.records import SoakState
 
 if TYPE_CHECKING:
     from orchestrator.analysis.answer import Answer, Finalist
+    from orchestrator.analysis.by_load import LoadBest
 
 _TAKES = {
     "ttft": "prefill takes",
@@ -34,6 +35,9 @@ def render(answer: Answer, console: Console) -> None:
     # `Text` and not strings: a point or an argument may hold brackets, which rich would read as its markup.
     if answer.decision == "winner":
         console.print(Text(f"Winner: trial {answer.trial}: {_point(answer.point)}", style="bold green"))
+    elif answer.decision == "pareto set":
+        console.print(Text("Several objectives: a Pareto set, and no winner", style="bold green"))
+        console.print(Text(f"Why: {answer.reason}."))
     else:
         console.print(Text("No clear winner", style="bold yellow"))
         console.print(Text(f"Why: {answer.reason}."))
@@ -71,9 +75,17 @@ def render(answer: Answer, console: Console) -> None:
         for finalist in answer.finalists:
             for line in _finalist_lines(finalist, answer):
                 console.print(Text(line), soft_wrap=True)
+    if answer.by_load:
+        console.print()
+        console.print(Text(f"Best {answer.metric} of the search at each load, not confirmed as such:", style="bold"))
+        for best in answer.by_load:
+            console.print(Text(_load_line(best)), soft_wrap=True)
     if answer.drift is not None and answer.drift.is_large:
         console.print(Text(f"{_drift_sentence(answer)}."))
     console.print(Text(f"Trials: {_counts(answer.counts)}."))
+    if answer.importance:
+        shares = ", ".join(f"{knob} {share:.0%}" for knob, share in answer.importance.items())
+        console.print(Text(f"What set the best trials apart (PED-ANOVA): {shares}."))
 
 
 def describe_change(metric: str, ratio: float) -> str:
@@ -152,16 +164,29 @@ def _amount(values: Mapping[str, Any], key: str, unit: str) -> str:
 def _finalist_lines(finalist: Finalist, answer: Answer) -> list[str]:
     """Two lines and not a table's row: the point and the verdict are long, and a terminal may be narrow."""
     ratio = "no ratio"
-    if finalist.ratio is not None and finalist.ratio_low is not None and finalist.ratio_high is not None:
-        low, high = format_ratio(finalist.ratio_low), format_ratio(finalist.ratio_high)
-        ratio = f"{format_ratio(finalist.ratio)} ({low} to {high})"
+    if finalist.objectives:
+        ratio = "; ".join(
+            f"{one.metric} {_interval(one.ratio, one.ratio_low, one.ratio_high)}" for one in finalist.objectives
+        )
+    elif finalist.ratio is not None and finalist.ratio_low is not None and finalist.ratio_high is not None:
+        ratio = _interval(finalist.ratio, finalist.ratio_low, finalist.ratio_high)
     exact = finalist.accuracy.exact_match
     match = "not compared" if exact is None else f"{exact * 100:.3g} % of outputs equal"
     won = answer.decision == "winner" and finalist.trial == answer.trial
-    verdict = "winner" if won else finalist.obstacle or f"better than the {_short_baseline(answer)}"
+    good = "in the Pareto set" if finalist.objectives else f"better than the {_short_baseline(answer)}"
+    verdict = "winner" if won else finalist.obstacle or good
     if finalist.probability_best is not None and len(answer.finalists) > 1:
         match += f", best of these with {finalist.probability_best:.0%}"
     return [f"  {ratio}, {match}: {verdict}", f"    trial {finalist.trial}: {_point(finalist.point)}"]
+
+
+def _load_line(best: LoadBest) -> str:
+    ratio = _interval(best.ratio, best.ratio_low, best.ratio_high)
+    return f"  {_point(best.load)}: {ratio} at {_point(best.point)} (trial {best.trial})"
+
+
+def _interval(ratio: float, low: float, high: float) -> str:
+    return f"{format_ratio(ratio)} ({format_ratio(low)} to {format_ratio(high)})"
 
 
 def _baseline(answer: Answer) -> str:

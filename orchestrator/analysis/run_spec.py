@@ -31,11 +31,13 @@ class RunSpec:
 
     Attributes:
         study: Name of the study.
-        metric: One of ``METRICS``.
+        metric: One of ``METRICS``; of several objectives the first.
         direction: ``minimize`` or ``maximize``.
+        objectives: Metric and direction of every objective.
         tolerance: Gap between two log probabilities below which the accuracy guard excuses another token; 0 or more.
         confirm_points: How many of the best points are to be confirmed, 0 or more.
         knobs: Names of the knobs of the space.
+        load_knobs: Those of them that belong to the workload or the load.
         baseline: The values that the spec names for the baseline; null for a knob means its value at engine start.
         plugin: The plugin's settings at engine start, null where vLLM's own value stays.
     """
@@ -43,16 +45,17 @@ class RunSpec:
     study: str
     metric: str
     direction: str
+    objectives: tuple[tuple[str, str], ...]
     tolerance: float
     confirm_points: int
     knobs: tuple[str, ...]
+    load_knobs: tuple[str, ...]
     baseline: Mapping[str, Any]
     plugin: Mapping[str, Any]
 
-    @property
-    def baseline_point(self) -> dict[str, Any]:
-        """The baseline as a point of the space."""
-        return {knob: self.baseline.get(knob) for knob in self.knobs}
+    def baseline_point(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The baseline as a point of the space, under the load of another point."""
+        return {knob: point.get(knob) if knob in self.load_knobs else self.baseline.get(knob) for knob in self.knobs}
 
     @property
     def baseline_names(self) -> dict[str, Any]:
@@ -79,12 +82,12 @@ class RunSpec:
             raise UserError(f"{path}: cannot read: {error.strerror}. A run without its spec has no answer.") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-        metric = _text(path, spec, "objective", "metric")
-        if metric not in METRICS:
-            raise unknown_name("metric", metric, METRICS, where=f"{path}: objective.metric")
-        direction = _text(path, spec, "objective", "direction")
-        if direction not in DIRECTIONS:
-            raise unknown_name("direction", direction, DIRECTIONS, where=f"{path}: objective.direction")
+        objective = _objective(path, spec, "objective")
+        # Absent before runs could have several.
+        several = spec.get("objectives") or []
+        if not isinstance(several, list):
+            raise UserError(f"{path}: objectives must be a list, got {several!r}.")
+        objectives = [_objective(path, {f"objectives.{at}": one}, f"objectives.{at}") for at, one in enumerate(several)]
         tolerance = _get(path, spec, "accuracy", "tolerance")
         number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
         if not number or not math.isfinite(tolerance) or tolerance < 0:
@@ -92,16 +95,28 @@ class RunSpec:
         points = _get(path, spec, "confirm", "points")
         if type(points) is not int or points < 0:
             raise UserError(f"{path}: confirm.points must be a whole number from 0 up, got {points!r}.")
+        space = _mapping(path, spec, "space")
         return cls(
             study=_text(path, spec, "study"),
-            metric=metric,
-            direction=direction,
+            metric=objective[0],
+            direction=objective[1],
+            objectives=tuple(objectives) or (objective,),
             tolerance=float(tolerance),
             confirm_points=points,
-            knobs=tuple(_mapping(path, spec, "space")),
+            knobs=tuple(space),
+            load_knobs=tuple(name for name in space if _text(path, spec, "space", name, "scope") == "load"),
             baseline=_mapping(path, spec, "baseline"),
             plugin=_mapping(path, spec, "engine", "plugin"),
         )
+
+
+def _objective(path: Path, spec: object, key: str) -> tuple[str, str]:
+    metric, direction = _text(path, spec, key, "metric"), _text(path, spec, key, "direction")
+    if metric not in METRICS:
+        raise unknown_name("metric", metric, METRICS, where=f"{path}: {key}.metric")
+    if direction not in DIRECTIONS:
+        raise unknown_name("direction", direction, DIRECTIONS, where=f"{path}: {key}.direction")
+    return metric, direction
 
 
 def _text(path: Path, spec: object, *keys: str) -> str:

@@ -12,15 +12,22 @@ from orchestrator import __version__
 from orchestrator.cli.bench import bench
 from orchestrator.cli.best import best
 from orchestrator.cli.chunks import chunks
+from orchestrator.cli.compare import compare
 from orchestrator.cli.dashboard import dashboard
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
 from orchestrator.cli.export import export
+from orchestrator.cli.frontier import frontier
+from orchestrator.cli.knee import knee
 from orchestrator.cli.models import model
 from orchestrator.cli.report import report
+from orchestrator.cli.sensitivity import sensitivity
 from orchestrator.cli.size import size
 from orchestrator.cli.soak import soak
 from orchestrator.cli.sweep import sweep
+from orchestrator.cli.validate import validate
+from orchestrator.cli.watch import watch
+from orchestrator.cli.why import why
 from orchestrator.errors import ChunksmithError
 
 _DISK_ERRORS = frozenset({errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS})
@@ -56,11 +63,18 @@ app.command()(best)
 app.command()(export)
 app.command()(report)
 app.command()(dashboard)
+app.command()(knee)
+app.command()(sensitivity)
+app.command()(why)
+app.command()(compare)
+app.command()(frontier)
+app.command()(watch)
 app.command()(doctor)
 app.command()(model)
 app.command()(size)
 app.command()(chunks)
 app.command()(explain)
+app.command()(validate)
 app.command()(sweep)
 app.command()(soak)
 app.command()(bench)

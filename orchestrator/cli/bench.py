@@ -81,7 +81,10 @@ def bench(
     ] = None,
     ray_auth: Annotated[str | None, typer.Option(help="Ray's authentication: token or disabled.")] = None,
 ) -> None:
-    """Put one workload on an engine or a server, and print what `vllm bench serve` does, with intervals."""
+    """Put one workload on an engine or a server, and print what `vllm bench serve` does, with intervals.
+
+    Example: chunksmith bench --url http://localhost:8000 --model org/model --rate 4 --slo ttft:500,tpot:50
+    """
     from orchestrator.sweep.bench import Asked, make_plan, refuse
 
     resolved, plan = make_plan(

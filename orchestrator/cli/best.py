@@ -12,7 +12,10 @@ def best(
     run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
     json_: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
 ) -> None:
-    """Print the best confirmed point of a run, how sure it is, and the command that deploys it."""
+    """Print the best confirmed point of a run, how sure it is, and the command that deploys it.
+
+    Example: chunksmith best runs/cpu-demo --json
+    """
     from rich.console import Console
 
     from orchestrator.analysis import best as find_best

@@ -34,7 +34,10 @@ def chunks(
     svg: Annotated[Path | None, typer.Option(help="Also write a picture of the plans, in SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the chart.")] = False,
 ) -> None:
-    """Plan the DeepSeek-V4 prefill chunks of a batch, and draw how much of the area limit each takes."""
+    """Plan the DeepSeek-V4 prefill chunks of a batch, and draw how much of the area limit each takes.
+
+    Example: chunksmith chunks --seq-lens 65536x16,1000 --query-lens 512x16,200
+    """
     from orchestrator.planning import LAUNCH_ROWS, LAYER_TYPES
 
     seq, query = _numbers("--seq-lens", seq_lens), _numbers("--query-lens", query_lens)

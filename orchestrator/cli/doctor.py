@@ -18,7 +18,10 @@ _COLOURS = {"ok": "green", "note": "yellow", "fail": "bold red"}
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
 ) -> None:
-    """Say what is installed and what this machine can run. Exit code 1 if the main job cannot run."""
+    """Say what is installed and what this machine can run. Exit code 1 if the main job cannot run.
+
+    Example: chunksmith doctor
+    """
     # vLLM logs to stdout as it is imported, which would spoil both outputs.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")

@@ -33,7 +33,10 @@ def explain(
     point: Annotated[Path, typer.Argument(help="A YAML file: model, flags by vLLM's names, and perhaps gpu.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the text.")] = False,
 ) -> None:
-    """Explain a point: its workspace step by step, its buffers, the constraints, and whether it fits."""
+    """Explain a point: its workspace step by step, its buffers, the constraints, and whether it fits.
+
+    Example: chunksmith explain point.yaml --json
+    """
     values = _read(point)
     gpu = _gpu(point, values.pop("gpu", None))
     shape, unused = _shape(point, values)

@@ -20,7 +20,10 @@ def model(
         int, typer.Option(help="Seed of the weights: same seed, same bytes.", show_default=True)
     ] = _DEFAULT.seed,
 ) -> None:
-    """Build the tiny MLA model, unless it is in the cache already, and print its folder."""
+    """Build the tiny MLA model, unless it is in the cache already, and print its folder.
+
+    Example: chunksmith model --layers 2
+    """
     from orchestrator.models import tiny_model
 
     try:

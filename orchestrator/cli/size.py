@@ -41,7 +41,10 @@ def size(
     vllm: Annotated[str, typer.Option(help="The vLLM version whose other buffers count.")] = "0.32.0",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
 ) -> None:
-    """Size the MLA prefill workspace for a model and flags: rows and bytes, before and after the fix of vLLM 0.28."""
+    """Size the MLA prefill workspace for a model and flags: rows and bytes, before and after the fix of vLLM 0.28.
+
+    Example: chunksmith size --model kimi-k3 --block-size 768 --dcp 8 --max-num-seqs 1024
+    """
     from orchestrator.planning.models import model_named
     from orchestrator.planning.shape import EngineShape
 

@@ -24,7 +24,10 @@ def soak(
     ] = None,
     ray_auth: Annotated[str | None, typer.Option(help="Ray's authentication: token or disabled.")] = None,
 ) -> None:
-    """Run the worst batches that the scheduler can form beside the normal load, on an engine at the winner's point."""
+    """Run the worst batches that the scheduler can form beside the normal load, on an engine at the winner's point.
+
+    Example: chunksmith soak runs/cpu-demo --rounds 3
+    """
     from rich.console import Console
     from rich.text import Text
 

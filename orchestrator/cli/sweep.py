@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from orchestrator.errors import ChunksmithError, UserError
 
 if TYPE_CHECKING:
     from orchestrator.cluster import AuthMode
+    from orchestrator.cluster.actor import EngineKind
     from orchestrator.records import RunFolder
     from orchestrator.sweep import SweepSpec
 
@@ -41,7 +43,10 @@ def sweep(
         int | None, typer.Option(min=1, max=65535, help="Show Ray's dashboard of a local cluster on this port.")
     ] = None,
 ) -> None:
-    """Run a sweep: measure, record, confirm the best, and say which configuration to deploy."""
+    """Run a sweep: measure, record, confirm the best, and say which configuration to deploy.
+
+    Example: chunksmith sweep search_spaces/cpu_demo.yaml
+    """
     auth = auth_mode(ray_auth)
     folder, resolved, made_here = _open(spec, run, resume, trials)
     go_on = resume_command(folder.path, address=address, ray_auth=ray_auth)
@@ -80,8 +85,8 @@ def _run(
     size = spec.search_space().size
     console.print(f"study {spec.study}: {spec.trials} trials of {size} points, run {folder.path}")
 
-    def make_engine() -> RayEngine:
-        engine = RayEngine(folder.logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+    def make_engine(kind: EngineKind = spec.engine.kind) -> RayEngine:
+        engine = RayEngine(folder.logs, kind=kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
         progress.engine_state(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 
@@ -94,7 +99,8 @@ def _run(
             engines = engines_that_fit(wanted, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
             if engines < wanted:
                 progress.say("the cluster has room for one engine: pairs across two are measured in alternated starts")
-            Sweep(spec, folder, make_engine, progress, engines=engines).run()
+            make_lab = partial(make_engine, "kernel_lab")
+            Sweep(spec, folder, make_engine, progress, engines=engines, make_lab=make_lab).run()
 
 
 def _open(

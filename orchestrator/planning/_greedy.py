@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.planning._arrays import LONGEST
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 
 Ints = NDArray[Any]
 Quad = tuple[int, int, int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 
 
 @compiled("(int64[::1],int64[::1],int64,int64)")

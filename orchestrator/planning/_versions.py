@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from packaging.version import InvalidVersion, Version
@@ -12,6 +13,7 @@ Release = tuple[int, int, int]
 NEWEST_KNOWN: Final[Release] = (0, 32, 0)
 
 
+@cache
 def release(version: str) -> Release:
     """Parse ``"0.31.0"``; what follows the numbers, such as ``rc1`` or ``+cpu``, is dropped.
 

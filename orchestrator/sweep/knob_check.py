@@ -57,6 +57,8 @@ def not_in_force(
     if block.in_force.disagreement is not None:
         return block.in_force.disagreement
     for knob in space.knobs:
+        if knob.scope == "load":
+            continue
         check = _live if knob.scope == "live" or knob.name in LIVE_KNOBS else _argument
         if reason := check(knob.name, point, plugin, info, block):
             return f"{knob.name}: {reason}"
@@ -82,7 +84,7 @@ def no_effect(space: Space, candidate: PlacedBlock, baseline: PlacedBlock) -> st
     seen = candidate.block.result.in_force
     if seen.workspace_rows != baseline.block.result.in_force.workspace_rows:
         return None
-    if any(_has_effect(knob.name, candidate, baseline) for knob in space.knobs):
+    if any(_has_effect(knob.name, candidate, baseline) for knob in space.knobs if knob.scope != "load"):
         return None
     return (
         f"{EQUALS_BASELINE}: {seen.workspace_rows} workspace rows, and no limit in which the two differ was reached "

@@ -10,6 +10,7 @@ from orchestrator.engines import LIVE_KNOBS, KnobValue
 from orchestrator.engines.kernel_lab import CHUNK_ORDERS, LabArgs, LabError, lab_args
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.planning import PREFILL_CHUNK_SIZE
+from orchestrator.search.flags import is_load
 from orchestrator.sweep.spec import SweepSpec
 
 _V4_KNOBS: Final = ("chunk_order", "prefill_area_limit", "prefill_chunk_size")
@@ -71,7 +72,7 @@ def lab_start_value(spec: SweepSpec, name: str) -> int | None:
 def _own_values(spec: SweepSpec) -> Iterator[tuple[str, str, KnobValue]]:
     """Key, knob and value of the knobs that no other engine has; a knob without a value keeps the lab's own."""
     for name, section in spec.space.items():
-        if name not in LIVE_KNOBS:
+        if name not in LIVE_KNOBS and not is_load(name):
             given = [(f"space.{name}", value) for value in section.all_values()]
             given.append((f"baseline.{name}", spec.baseline.get(name)))
             yield from ((key, name, value) for key, value in given if value is not None)

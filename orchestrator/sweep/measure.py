@@ -55,7 +55,7 @@ class Bench:
         noise: PooledNoise | None = None,
         best_ratio: float | None = None,
     ) -> tuple[PairedMeasurement, list[PlacedBlock]]:
-        """Pairs of blocks at the point and at the baseline, by the plan.
+        """Pairs of blocks at the point and at the baseline, both under the point's workload and load, by the plan.
 
         Returns:
             The measurement, and every block that was served, those that do not count included.
@@ -64,12 +64,13 @@ class Bench:
             TrialFailure: With the blocks up to there.
             BaselineError: The baseline's engine does not start.
         """
-        objective = self._spec.objective
+        objective, metrics = self._spec.objective, [one.metric for one in self._spec.all_objectives]
+        baseline = self._spec.baseline_at(point)
         serving = Serving(self._spec, self._pool)
         rates = RateBench(self._spec, serving) if objective.metric == GOODPUT_AT_SLO else None
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
-            wanted = self._baseline if role == "baseline" else point
+            wanted = baseline if role == "baseline" else point
             engine = self.engine(self.group_of(wanted))
             seed = seed_of(self._spec.seed, phase, trial, "dropped" if dropped else pair)
             if rates is None or dropped:
@@ -78,10 +79,11 @@ class Bench:
                 placed = rates.largest(engine, wanted, role=role, pair=pair, seed=seed)
             if dropped:
                 return placed.block
-            value = placed.block.metrics[objective.metric]
-            if value is None or not value > 0:
-                detail = f"{objective.metric} of a block is {value}, and a ratio needs a number above 0"
-                raise TrialFailure("no-metric", detail, placed.info.log_path)
+            for metric in metrics:
+                value = placed.block.metrics[metric]
+                if value is None or not value > 0:
+                    detail = f"{metric} of a block is {value}, and a ratio needs a number above 0"
+                    raise TrialFailure("no-metric", detail, placed.info.log_path)
             self._require_effect(serving.placed)
             return placed.block
 
@@ -126,7 +128,7 @@ class Bench:
         if not engine.is_warm:
             begin, point = time.perf_counter(), {**self._baseline, **group}
             serving = Serving(self._spec, self._pool)
-            requests = self._warm_up_requests(engine.info)
+            requests = self._warm_up_requests(engine.info, point)
             _, result = serving.run(engine, point, requests, ONE_AT_A_TIME.schedule(requests, [0]))
             if not engine.is_known:
                 self._on_start(engine, time.perf_counter() - begin)
@@ -149,12 +151,12 @@ class Bench:
         spec = self._spec
         for attempt in range(TRIES):
             own = seed if attempt == 0 else seed_of(seed, attempt)
-            requests = spec.block_workload().draw([own], vocab_size=engine.info.vocab_size)
+            requests = spec.block_workload(point).draw([own], vocab_size=engine.info.vocab_size)
             placed = serving.serve(
                 engine,
                 point,
                 requests,
-                spec.block_load(),
+                spec.block_load(point),
                 role=role,
                 pair=pair,
                 seed=own,
@@ -172,11 +174,11 @@ class Bench:
         if len(by_role) == 2 and (reason := no_effect(self._space, by_role["candidate"], by_role["baseline"])):
             raise TrialFailure(LABEL, reason, by_role["candidate"].info.log_path)
 
-    def _warm_up_requests(self, info: EngineInfo) -> Sequence[Request]:
+    def _warm_up_requests(self, info: EngineInfo, point: Point) -> Sequence[Request]:
         """One prompt of two scheduler steps, if blocks have as much: the second goes through the context path, and
         what comes after is the same again."""
         seed = [seed_of(self._spec.seed, "warm-up")]
-        drawn = self._spec.block_workload().draw(seed, vocab_size=info.vocab_size)
+        drawn = self._spec.block_workload(point).draw(seed, vocab_size=info.vocab_size)
         longest = max((request.prompt for request in drawn), key=lambda prompt: len(prompt.token_ids))
         budget = info.in_force.max_num_batched_tokens or len(longest.token_ids)
         prompt = Prompt(token_ids=longest.token_ids[: 2 * budget], output_len=min(longest.output_len, WARM_UP_OUTPUT))

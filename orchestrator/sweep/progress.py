@@ -82,6 +82,22 @@ class Progress:
             self.best = best
             self._changed(f"best so far: {best}")
 
+    def climb(self, points: int) -> None:
+        """So many short measurements come before the trials."""
+        self.phase, self.total = "ladder", self.total + points
+        self._changed(None)
+
+    def climbed(self, trials: int) -> None:
+        """A ladder has ended; so many points get a trial."""
+        self.phase, self.total = "search", self.done + trials
+        self._changed(None)
+
+    def search_ended(self, trials: int, why: str) -> None:
+        """The search ended before its last trial."""
+        self.say(f"search ended after {trials} of {self.total} trials: {why}")
+        self.total = trials
+        self._changed(None)
+
     def left_s(self) -> float:
         """Seconds that the rest will take, if it goes on as it did; 0 before anything ended."""
         if not self._spans:

@@ -69,13 +69,13 @@ class RateBench:
 
     def _probe(self, engine: WarmEngine, point: Point, rate: float, role: Role, pair: int, seed: int) -> PlacedBlock:
         requests = draw_many(
-            self._spec.block_workload(), self._requests, seed=[seed], vocab_size=engine.info.vocab_size
+            self._spec.block_workload(point), self._requests, seed=[seed], vocab_size=engine.info.vocab_size
         )
         return self._serving.serve(
             engine,
             point,
             requests,
-            self._spec.block_load().model_copy(update={"rate": rate}),
+            self._spec.block_load(point).model_copy(update={"rate": rate}),
             role=role,
             pair=pair,
             seed=seed,

@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from orchestrator.engines import BlockResult, EngineInfo, InForce
 from orchestrator.measurement import MeasuredBlock, PairedMeasurement, count_failures
+from orchestrator.measurement.stats import RatioInterval
 from orchestrator.records import SCHEMA_VERSION
 from orchestrator.search import Point
+from orchestrator.sweep.reuse import Reusable
 from orchestrator.sweep.spec import SweepSpec
 
 Phase = Literal["search", "confirm", "accuracy", "soak", "bench"]
@@ -32,7 +34,11 @@ class PlacedBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """How a trial ended. ``measurement`` is there exactly when the outcome is complete."""
+    """How a trial ended. ``measurement`` is there exactly when the outcome is complete.
+
+    Attributes:
+        starting_s: Seconds of the engine starts in it.
+    """
 
     number: int
     point: Point
@@ -46,6 +52,8 @@ class TrialResult:
     log_path: str | None = None
     measurement: PairedMeasurement | None = None
     pairing: Pairing = "one engine"
+    starting_s: float = 0.0
+    reused: Reusable | None = None
 
 
 def as_dropped(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
@@ -53,14 +61,20 @@ def as_dropped(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
     return [replace(one, block=replace(one.block, dropped=True)) for one in blocks]
 
 
-def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict[str, str]]) -> Row:
-    """The row of ``trials``."""
+def trial_row(
+    spec: SweepSpec,
+    result: TrialResult,
+    serve: tuple[list[str], dict[str, str]],
+    intervals: Sequence[RatioInterval],
+) -> Row:
+    """The row of ``trials``. ``intervals`` are of each objective; there is none when the trial gave no number."""
     measurement = result.measurement
     interval = measurement.interval if measurement else None
     force = _last_force(measurement) if measurement else InForce()
     args, env = serve
     return {
         **_identity(spec, result.number),
+        "fidelity": "full",
         "outcome": result.outcome,
         "failure": result.failure,
         "failure_detail": result.detail,
@@ -75,6 +89,7 @@ def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict
         "ratio_low": interval.low if interval else None,
         "ratio_high": interval.high if interval else None,
         "pairs": interval.pairs if interval else 0,
+        "objectives": _objectives(spec, intervals) if spec.objectives else None,
         "verdict": measurement.verdict if measurement else None,
         "stop": measurement.stop if measurement else None,
         "pairing": result.pairing,
@@ -91,6 +106,9 @@ def trial_row(spec: SweepSpec, result: TrialResult, serve: tuple[list[str], dict
         "started_at": result.started_at,
         "finished_at": datetime.now(UTC),
         "measuring_s": sum(block.result.duration_s for block in measurement.blocks) if measurement else 0.0,
+        "starting_s": result.starting_s,
+        "reused_from": result.reused.origin if result.reused else None,
+        **(result.reused.columns if result.reused else {}),
     }
 
 
@@ -114,6 +132,7 @@ def block_row(identity: Row, phase: Phase, number: int, block: MeasuredBlock, *,
     failures = count_failures(result.requests)
     return {
         **identity,
+        "fidelity": "full",
         "phase": phase,
         "block": number,
         "pair": block.pair,
@@ -180,6 +199,19 @@ def _lab_columns(result: BlockResult) -> Row:
 
 def _identity(spec: SweepSpec, trial: int) -> Row:
     return {"schema_version": SCHEMA_VERSION, "study": spec.study, "trial": trial}
+
+
+def _objectives(spec: SweepSpec, intervals: Sequence[RatioInterval]) -> list[Row]:
+    return [
+        {
+            "metric": one.metric,
+            "direction": one.direction,
+            "ratio": interval.ratio,
+            "ratio_low": interval.low,
+            "ratio_high": interval.high,
+        }
+        for one, interval in zip(spec.objectives, intervals, strict=False)
+    ]
 
 
 def _json(value: Any) -> str:

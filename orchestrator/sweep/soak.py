@@ -233,8 +233,8 @@ class _OneSoak:
         seed = seed_of(self.spec.seed, "soak", self.trial, number, index)
         vocab_size = engine.info.vocab_size
         if batch is None:
-            requests = self.spec.block_workload().draw([seed], vocab_size=vocab_size)
-            arrivals: ArrivalKind = self.spec.block_load()
+            requests = self.spec.block_workload(self.point).draw([seed], vocab_size=vocab_size)
+            arrivals: ArrivalKind = self.spec.block_load(self.point)
         else:
             requests = batch_requests(batch, seed, vocab_size)
             arrivals = AllAtOnce()

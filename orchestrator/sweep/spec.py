@@ -6,28 +6,25 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.engines import EngineConfig, KnobValue
 from orchestrator.engines.kernel_lab import lab_args
 from orchestrator.measurement import Direction, PairPlan, Slo
 from orchestrator.measurement.pairing import FEWEST_TO_DECIDE
 from orchestrator.models import TinyMLAConfig, tiny_model
-from orchestrator.search import Knob, Scope, Space
-from orchestrator.search.knobs import LAB_MODEL
+from orchestrator.search import Space
+from orchestrator.search.flags import is_load
+from orchestrator.search.serve import LAB_MODEL
+from orchestrator.sweep.constraints_section import ConstraintsSection
+from orchestrator.sweep.fidelity_section import FidelitySection
+from orchestrator.sweep.knob_section import KnobSection
+from orchestrator.sweep.load_section import LOADS, WORKLOADS, Load, Workload, section_at
+from orchestrator.sweep.memory_section import MemorySection
+from orchestrator.sweep.search_section import SamplerSection, StopSection
+from orchestrator.sweep.space_builder import TINY_MODEL, build_space
 from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.workloads import (
-    AnyWorkload,
-    ArrivalKind,
-    Arrivals,
-    ClosedLoop,
-    FixedLength,
-    RandomTokens,
-    WorkloadKind,
-)
-
-TINY_MODEL = "tiny-mla"
-"""In place of a model's folder: the model that ``orchestrator.models`` builds."""
+from orchestrator.workloads import ArrivalKind, ClosedLoop, FixedLength, RandomTokens, WorkloadKind
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -54,78 +51,6 @@ class EngineSection(_Section):
     args: dict[str, Any] = {}
     env: dict[str, str] = {}
     plugin: PluginSettings = PluginSettings()
-
-
-class KnobSection(_Section):
-    """Values of one knob: a list, or a range of whole numbers by ``step`` or by doubling (``log2``)."""
-
-    scope: Scope
-    values: Annotated[list[KnobValue], Field(min_length=1)] | None = None
-    low: int | None = None
-    high: int | None = None
-    step: Count | None = None
-    log2: bool = False
-
-    @model_validator(mode="after")
-    def _one_form(self) -> KnobSection:
-        if self.values is not None:
-            if (self.low, self.high, self.step) != (None, None, None) or self.log2:
-                raise ValueError("give either values, or low and high")
-            if len(set(map(repr, self.values))) != len(self.values):
-                raise ValueError("values holds one value twice")
-            return self
-        if self.low is None or self.high is None:
-            raise ValueError("give either values, or low and high")
-        if self.low > self.high:
-            raise ValueError(f"low {self.low} is above high {self.high}")
-        if self.log2 and self.step is not None:
-            raise ValueError("give either step or log2")
-        if self.log2 and self.low < 1:
-            raise ValueError(f"low must be at least 1 with log2, got {self.low}")
-        return self
-
-    def count(self) -> int:
-        """How many values there are, without writing them out."""
-        if self.values is not None or self.log2:
-            return len(self.all_values())
-        assert self.low is not None
-        assert self.high is not None
-        return (self.high - self.low) // (self.step or 1) + 1
-
-    def all_values(self) -> tuple[KnobValue, ...]:
-        """The values in their order; with ``log2`` low, 2 low, 4 low, ... up to high."""
-        if self.values is not None:
-            return tuple(self.values)
-        assert self.low is not None
-        assert self.high is not None
-        if not self.log2:
-            return tuple(range(self.low, self.high + 1, self.step or 1))
-        values, value = [], self.low
-        while value <= self.high:
-            values.append(value)
-            value *= 2
-        return tuple(values)
-
-
-def _with_kind_of_workload(given: Any) -> Any:
-    """A workload without a kind is one of random tokens."""
-    return {"kind": "random", **given} if isinstance(given, Mapping) and "kind" not in given else given
-
-
-def _with_kind_of_load(given: Any) -> Any:
-    """``{concurrency: 4}`` is short for a closed loop, ``{concurrency: null}`` for all requests at once.
-
-    A rate needs its kind.
-    """
-    if not isinstance(given, Mapping) or "kind" in given or "rate" in given:
-        return given
-    if given == {"concurrency": None}:
-        return {"kind": "all_at_once"}
-    return {"kind": "closed_loop", **given}
-
-
-Workload = Annotated[AnyWorkload, BeforeValidator(_with_kind_of_workload)]
-Load = Annotated[Arrivals, BeforeValidator(_with_kind_of_load)]
 
 
 class ObjectiveSection(_Section):
@@ -227,7 +152,10 @@ class ResourcesSection(_Section):
 
 class SweepSpec(_Section):
     """A sweep. ``baseline`` names the values to compare with; a knob that it leaves out keeps its value at engine
-    start there: what ``engine`` gives, else vLLM's own default. ``model`` may be left out for the kernel lab alone."""
+    start there: what ``engine`` gives, else vLLM's own default. ``model`` may be left out for the kernel lab alone.
+
+    ``workloads`` and ``loads`` are those that the knobs ``workload`` and ``load`` choose among, by name.
+    """
 
     version: Literal[1]
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -236,12 +164,20 @@ class SweepSpec(_Section):
     seed: Annotated[int, Field(ge=0)] = 0
     engine: EngineSection = EngineSection()
     space: Annotated[dict[str, KnobSection], Field(min_length=1)]
+    constraints: ConstraintsSection = ConstraintsSection()
     baseline: dict[str, KnobValue] = {}
     workload: Workload
+    workloads: dict[str, Workload] = {}
     load: Load = ClosedLoop(concurrency=1)
+    loads: dict[str, Load] = {}
     slo: Slo | None = None
     rate_search: RateSearchSection | None = None
     objective: ObjectiveSection = ObjectiveSection()
+    objectives: list[ObjectiveSection] = []
+    sampler: SamplerSection = SamplerSection()
+    stop: StopSection | None = None
+    fidelity: FidelitySection | None = None
+    memory: MemorySection | None = None
     trials: Count
     blocks: BlocksSection = BlocksSection()
     confirm: ConfirmSection = ConfirmSection()
@@ -256,19 +192,38 @@ class SweepSpec(_Section):
         is_lab = isinstance(engine, Mapping) and engine.get("kind") == "kernel_lab"
         return {"model": LAB_MODEL, **given} if is_lab else given
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_first_objective(cls, given: Any) -> Any:
+        several = given.get("objectives") if isinstance(given, Mapping) else None
+        return {"objective": several[0], **given} if isinstance(several, list) and several else given
+
     @property
     def is_lab(self) -> bool:
         """Whether the kernel lab is the engine."""
         return self.engine.kind == "kernel_lab"
 
+    @property
+    def all_objectives(self) -> list[ObjectiveSection]:
+        """One or several; ``objective`` is the first of them."""
+        return self.objectives or [self.objective]
+
     def search_space(self) -> Space:
-        """The space with every value written out."""
-        knobs = (Knob(name, section.scope, section.all_values()) for name, section in self.space.items())
-        return Space(tuple(knobs))
+        """The space with every value written out, and what rules points of it out.
+
+        Raises:
+            UserError: A set of constraints or a model is not known, or they need an argument that is not given.
+            ValueError: An expression cannot be read.
+        """
+        return build_space(self)
 
     def baseline_point(self) -> dict[str, KnobValue]:
-        """One value for each knob of the space; None is the value at engine start."""
-        return {name: self.baseline.get(name) for name in self.space}
+        """One value for each knob of the engine; None is the value at engine start."""
+        return {name: self.baseline.get(name) for name in self.space if not is_load(name)}
+
+    def baseline_at(self, point: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+        """What a point is compared with: the baseline, under the point's workload and load."""
+        return {**self.baseline_point(), **{name: value for name, value in point.items() if is_load(name)}}
 
     def engine_config(self) -> EngineConfig:
         """What every engine of the study has in common. Builds the tiny model if the spec asks for it."""
@@ -303,8 +258,9 @@ class SweepSpec(_Section):
         pairs = self.confirm.pairs
         return PairPlan(min_pairs=pairs, max_pairs=pairs, warmup_blocks=self.blocks.warmup)
 
-    def block_workload(self) -> WorkloadKind:
-        return self.workload
+    def block_workload(self, point: Mapping[str, KnobValue] | None = None) -> WorkloadKind:
+        """The workload of a block; without a point, or where the point does not change it, the spec's own."""
+        return section_at("workload", self.workload, self.workloads, point or {}, WORKLOADS)
 
     def accuracy_workload(self) -> WorkloadKind:
         accuracy = self.accuracy
@@ -314,8 +270,9 @@ class SweepSpec(_Section):
             output_len=FixedLength(tokens=accuracy.output_len),
         )
 
-    def block_load(self) -> ArrivalKind:
-        return self.load
+    def block_load(self, point: Mapping[str, KnobValue] | None = None) -> ArrivalKind:
+        """The load of a block; without a point, or where the point does not change it, the spec's own."""
+        return section_at("load", self.load, self.loads, point or {}, LOADS)
 
     def to_yaml(self) -> str:
         """The resolved spec: every default is written out."""

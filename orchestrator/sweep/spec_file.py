@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 
 from orchestrator.engines import LIVE_KNOBS, KnobValue
-from orchestrator.engines.kernel_lab import LAB_LIVE_KNOBS
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.measurement import GOODPUT_AT_SLO, OBJECTIVES, needs_slo, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
-from orchestrator.search.knobs import LAB_MODEL
+from orchestrator.search import LAB_MODEL
+from orchestrator.search.flags import is_nested
+from orchestrator.search.vllm_names import vllm_names
+from orchestrator.sweep.fidelity_section import check_fidelity
 from orchestrator.sweep.lab_spec import check_lab_args, check_lab_values, lab_start_value
-from orchestrator.sweep.spec import TINY_MODEL, SweepSpec, direction_of
+from orchestrator.sweep.load_check import check_load_knobs, load_points
+from orchestrator.sweep.memory_section import checked_memory
+from orchestrator.sweep.search_section import check_search
+from orchestrator.sweep.space_builder import TINY_MODEL
+from orchestrator.sweep.space_check import check_knobs, check_space
+from orchestrator.sweep.spec import SweepSpec, direction_of
 from orchestrator.sweep.spec_errors import one_line
 from orchestrator.vllm_plugin import CONFIG_KEY
 from orchestrator.vllm_plugin.arguments import engine_arguments
+from orchestrator.workloads import WorkloadKind
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-_MOST_POINTS = 100_000
-"""The sampler lists all points of a group whenever it is asked for one."""
-
 _RESERVED_ARGS = {"model": "the key model", "worker_extension_cls": "nobody: Chunksmith sets it"}
 
 
@@ -49,47 +53,34 @@ def load_spec(path: Path) -> SweepSpec:
         spec = SweepSpec.model_validate(content)
     except ValidationError as error:
         raise one_line(path, error) from error
-    _check_names(path, spec)
+    arguments = check_lab_args(path, spec) if spec.is_lab else _check_vllm_args(path, spec)
+    check_knobs(path, spec, arguments)
+    for one in spec.all_objectives:
+        if one.metric not in OBJECTIVES:
+            raise unknown_name("metric", one.metric, OBJECTIVES, where=f"{path}: objective.metric")
+    check_search(path, spec)
+    check_load_knobs(path, spec)
     _check_values(path, spec)
-    return spec.model_copy(update={"model": _checked_model(path, spec)})
+    check_space(path, spec, arguments)
+    return spec.model_copy(update={"model": _checked_model(path, spec), "memory": checked_memory(path, spec)})
 
 
-def _check_names(path: Path, spec: SweepSpec) -> None:
-    if spec.is_lab:
-        arguments = check_lab_args(path, spec)
-    else:
-        arguments = engine_arguments()
-        _check_vllm_args(path, spec, arguments)
-    live_knobs = {*LIVE_KNOBS, *(LAB_LIVE_KNOBS if spec.is_lab else ())}
-    for name, section in spec.space.items():
-        if name in live_knobs:
-            continue
-        if arguments and name not in arguments:
-            raise unknown_name("knob", name, {*live_knobs, *arguments}, where=f"{path}: space")
-        if section.scope == "live":
-            live = ", ".join(sorted(live_knobs))
-            raise UserError(f"{path}: space.{name}.scope: must be engine; live is possible for {live}")
-    for name in spec.baseline:
-        if name not in spec.space:
-            raise unknown_name("knob", name, spec.space, where=f"{path}: baseline")
-    if spec.objective.metric not in OBJECTIVES:
-        raise unknown_name("metric", spec.objective.metric, OBJECTIVES, where=f"{path}: objective.metric")
-
-
-def _check_vllm_args(path: Path, spec: SweepSpec, arguments: frozenset[str]) -> None:
+def _check_vllm_args(path: Path, spec: SweepSpec) -> frozenset[str]:
+    """Check the arguments under ``engine``; return the names of all that vLLM has."""
+    arguments = engine_arguments() or vllm_names().arguments
     for name in spec.space:
         _check_reserved(path, f"space.{name}", name)
-        if name == "additional_config":
-            raise UserError(f"{path}: space.additional_config: belongs to engine.args; it cannot be a knob")
     for name in spec.engine.args:
         _check_reserved(path, f"engine.args.{name}", name)
-        if arguments and name not in arguments:
+        if name not in arguments:
             raise unknown_name("engine argument", name, arguments, where=f"{path}: engine.args")
-    additional = spec.engine.args.get("additional_config")
-    if additional is not None and not isinstance(additional, Mapping):
-        raise UserError(f"{path}: engine.args.additional_config: should be a mapping of keys, got {additional!r}")
-    if CONFIG_KEY in (additional or {}):
+    for name in ("additional_config", *(knob.partition(".")[0] for knob in filter(is_nested, spec.space))):
+        value = spec.engine.args.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise UserError(f"{path}: engine.args.{name}: should be a mapping of keys, got {value!r}")
+    if CONFIG_KEY in (spec.engine.args.get("additional_config") or {}):
         raise UserError(f"{path}: engine.args.additional_config.{CONFIG_KEY}: belongs to engine.plugin")
+    return arguments
 
 
 def _check_reserved(path: Path, key: str, name: str) -> None:
@@ -98,11 +89,11 @@ def _check_reserved(path: Path, key: str, name: str) -> None:
 
 
 def _check_values(path: Path, spec: SweepSpec) -> None:
-    _check_size(path, spec)
-    metric, direction = spec.objective.metric, spec.objective.direction
-    if direction != direction_of(metric):
-        raise UserError(f"{path}: objective.direction: must be {direction_of(metric)} for {metric}, got {direction}")
-    _check_objective(path, spec)
+    for one in spec.all_objectives:
+        if one.direction != (way := direction_of(one.metric)):
+            raise UserError(f"{path}: objective.direction: must be {way} for {one.metric}, got {one.direction}")
+        _check_objective(path, spec, one.metric)
+    check_fidelity(path, spec)
     for name, section in spec.space.items():
         if name in LIVE_KNOBS:
             start = _start_value(spec, name) if section.scope == "live" else None
@@ -110,8 +101,8 @@ def _check_values(path: Path, spec: SweepSpec) -> None:
             _check_live_values(path, f"baseline.{name}", name, [spec.baseline.get(name)], start)
     if spec.is_lab:
         check_lab_values(path, spec)
-    limit = spec.start_args().get("max_model_len")
-    parts = (("workload", spec.block_workload()), ("accuracy", spec.accuracy_workload()))
+    parts = [*_workloads(spec), ("accuracy", spec.accuracy_workload())]
+    limit = None if "max_model_len" in spec.space else spec.start_args().get("max_model_len")
     for key, part in parts:
         needed = part.longest_request()
         if isinstance(limit, int) and needed is not None and needed > limit:
@@ -126,10 +117,20 @@ def _check_values(path: Path, spec: SweepSpec) -> None:
                 )
 
 
-def _check_objective(path: Path, spec: SweepSpec) -> None:
-    metric, length = spec.objective.metric, spec.workload.longest_output()
-    if needs_two_tokens(metric) and length is not None and length < 2:
-        raise UserError(f"{path}: workload.output_len: {metric} needs at least 2 output tokens, got {length}")
+def _workloads(spec: SweepSpec) -> Iterator[tuple[str, WorkloadKind]]:
+    """Every workload that a block can have, with what a message calls it."""
+    for point in load_points(spec):
+        given = [
+            f"{name}={value}" for name, value in point.items() if name.startswith("workload") and value is not None
+        ]
+        yield f"workload at {', '.join(given)}" if given else "workload", spec.block_workload(point)
+
+
+def _check_objective(path: Path, spec: SweepSpec, metric: str) -> None:
+    for key, workload in _workloads(spec):
+        length = workload.longest_output()
+        if needs_two_tokens(metric) and length is not None and length < 2:
+            raise UserError(f"{path}: {key}.output_len: {metric} needs at least 2 output tokens, got {length}")
     if needs_slo(metric) and spec.slo is None:
         raise UserError(f"{path}: slo: is missing; {metric} counts the requests that keep it")
     if metric.endswith("_per_gpu") and spec.resources.gpus == 0:
@@ -140,21 +141,14 @@ def _check_objective(path: Path, spec: SweepSpec) -> None:
         return
     if spec.rate_search is None:
         raise UserError(f"{path}: rate_search: is missing; {GOODPUT_AT_SLO} searches between two rates")
-    if not hasattr(spec.load, "rate"):
-        raise UserError(
-            f"{path}: load.kind: must be constant, poisson or gamma for {GOODPUT_AT_SLO}, got {spec.load.kind}: the "
-            "search sets its rate"
-        )
-
-
-def _check_size(path: Path, spec: SweepSpec) -> None:
-    counts = {name: section.count() for name, section in spec.space.items()}
-    points, most = math.prod(counts.values()), max(counts, key=counts.__getitem__)
-    if points > _MOST_POINTS:
-        raise UserError(
-            f"{path}: space: {points} points, at most {_MOST_POINTS} are allowed; {most} has the most values, "
-            f"{counts[most]}: thin it out by log2 or step"
-        )
+    for point in load_points(spec):
+        load = spec.block_load(point)
+        if not hasattr(load, "rate"):
+            kind = load.model_dump()["kind"]
+            raise UserError(
+                f"{path}: load.kind: must be constant, poisson or gamma for {GOODPUT_AT_SLO}, got {kind}: the "
+                "search sets its rate"
+            )
 
 
 def _largest_step(spec: SweepSpec) -> int | None:

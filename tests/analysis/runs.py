@@ -30,6 +30,8 @@ class Run:
         points: int = 3,
         baseline: dict[str, Any] | None = None,
         plugin: dict[str, Any] | None = None,
+        space: dict[str, Any] | None = None,
+        objectives: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.folder = RunFolder.create(path)
         self.path = self.folder.path
@@ -44,6 +46,9 @@ class Run:
             "accuracy": {"tolerance": tolerance},
         }
         spec["engine"]["plugin"] |= plugin or {}
+        spec["space"] |= space or {}
+        if objectives:
+            spec["objectives"] = [{"metric": metric, "direction": way} for metric, way in objectives]
         self.folder.spec.write_text(yaml.safe_dump(spec))
 
     def trial(self, number: int, *, point: dict[str, Any] | None = None, **changes: Any) -> None:

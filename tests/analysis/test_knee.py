@@ -6,7 +6,7 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.report.knee import find_knee, front
+from orchestrator.analysis.knee import find_knee, front
 
 TRIALS = st.lists(st.tuples(st.integers(1, 6), st.floats(0.5, 1.5)), min_size=1, max_size=12)
 

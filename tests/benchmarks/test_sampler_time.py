@@ -12,6 +12,7 @@ def test_the_spaces_have_eight_knobs_and_enough_points() -> None:
 
 
 def test_every_ask_and_tell_is_timed() -> None:
-    spent = timed_ms(RandomSampler(seed=0), points_of((2, 3, 3)), 9)
-    assert len(spent) == TIMED
+    spent, of_cpu = timed_ms(RandomSampler(seed=0), points_of((2, 3, 3)), 9)
+    assert len(spent) == len(of_cpu) == TIMED
     assert min(spent) > 0.0
+    assert 0.0 < sum(of_cpu) <= 1.5 * sum(spent)

@@ -10,7 +10,7 @@ import numba  # type: ignore[import-untyped]
 import pytest
 
 from orchestrator.planning import warm_up
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 
 
 def test_importing_loads_no_compiler_and_no_framework() -> None:

@@ -1,153 +1,30 @@
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import json
-from typing import Any
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from orchestrator.engines import EngineConfig, KnobValue
-from orchestrator.search import Knob, Point, Scope, Space, engine_config, serve_command
-from orchestrator.search.knobs import _ON_ONLY
-from orchestrator.vllm_plugin import PluginSettings
-from orchestrator.vllm_plugin.arguments import engine_arguments
-
-scopes: st.SearchStrategy[Scope] = st.sampled_from(["live", "engine"])
+from orchestrator.search import Knob, Space, parse
 
 
-@st.composite
-def spaces(draw: st.DrawFn) -> Space:
-    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, min_size=1, max_size=4))
-    values = st.lists(st.one_of(st.none(), st.integers(0, 9)), unique=True, min_size=1, max_size=4).map(tuple)
-    return Space(tuple(Knob(name, draw(scopes), draw(values)) for name in names))
-
-
-@given(space=spaces())
-def test_groups_times_live_points_are_the_whole_space_once(space: Space) -> None:
-    points = [{**group, **live} for group in space.groups() for live in space.live_points()]
-    assert len(points) == space.size == len({tuple(sorted(point.items())) for point in points})
-    expected = itertools.product(*(knob.values for knob in space.knobs))
-    names = [knob.name for knob in space.knobs]
-    assert {tuple(point[name] for name in names) for point in points} == set(expected)
-    for group in space.groups():
-        assert list(group) == space.names("engine")
-    for live in space.live_points():
-        assert list(live) == space.names("live")
-
-
-def test_without_knobs_of_a_scope_there_is_one_empty_combination() -> None:
-    space = Space((Knob("a", "live", (1, 2)),))
+def test_a_space_without_knobs_of_the_engine_has_one_empty_group() -> None:
+    space = Space((Knob("a", "live", (1, 2)), Knob("load.concurrency", "load", (1, 2, 4))))
     assert space.groups() == [{}]
-    assert space.live_points() == [{"a": 1}, {"a": 2}]
+    assert space.size == 6
+    assert space.names("load") == ["load.concurrency"]
+    assert space.names("engine") == []
 
 
-BASE = EngineConfig(
-    model="org/model",
-    args={"max_model_len": 4096, "block_size": 16},
-    env={"OMP_NUM_THREADS": "1"},
-    plugin=PluginSettings(cpu_chunked_prefill=True),
-)
+def test_a_conditional_knob_has_none_among_its_values_and_not_among_its_choices() -> None:
+    knob = Knob("a", "engine", (1, 2, None), when=parse("b > 1"), rests=False)
+    assert knob.choices == (1, 2)
+    assert Knob("a", "engine", (1, None), when=parse("b > 1")).choices == (1, None)
+    assert Space((knob, Knob("b", "engine", (1, 2)))).size == 4
 
 
-def test_a_groups_values_go_to_vllm_or_to_the_plugin() -> None:
-    group = {"block_size": 32, "mla_workspace_rows": 256, "tensor_parallel_size": None}
-    config = engine_config(BASE, group)
-    assert config.args == {"max_model_len": 4096, "block_size": 32}
-    assert config.plugin == PluginSettings(cpu_chunked_prefill=True, mla_workspace_rows=256)
-    assert (config.model, config.env) == (BASE.model, BASE.env)
-    assert engine_config(BASE, {}) == BASE
+def test_a_group_is_there_once_however_many_points_share_it() -> None:
+    space = Space((Knob("live", "live", (1, 2, 3)), Knob("a", "engine", (1, True)), Knob("b", "engine", ("x",))))
+    assert space.groups() == [{"a": 1, "b": "x"}, {"a": True, "b": "x"}]
+    assert [type(group["a"]) for group in space.groups()] == [int, bool]
 
 
-def arguments(args: dict[str, Any], point: Point | None = None, plugin: PluginSettings | None = None) -> list[str]:
-    """What stands after the model."""
-    words, _ = serve_command(EngineConfig(model="m", args=args, plugin=plugin or PluginSettings()), point or {})
-    assert words[0] == "m"
-    return words[1:]
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ({}, []),
-        ({"enforce_eager": True}, ["--enforce-eager"]),
-        ({"enforce_eager": False}, ["--no-enforce-eager"]),
-        ({"disable_log_stats": True}, ["--disable-log-stats"]),
-        ({"disable_log_stats": False}, []),
-        ({"max_model_len": 4096}, ["--max-model-len", "4096"]),
-        ({"gpu_memory_utilization": 0.5}, ["--gpu-memory-utilization", "0.5"]),
-        ({"dtype": "bfloat16"}, ["--dtype", "bfloat16"]),
-        ({"quantization": None}, []),
-        ({"cudagraph_capture_sizes": [1, 2]}, ["--cudagraph-capture-sizes", "1", "2"]),
-        ({"hf_overrides": {"b": 1, "a": [True]}}, ["--hf-overrides", '{"a": [true], "b": 1}']),
-        ({"additional_config": {}}, []),
-        ({"additional_config": {"mine": False}}, ["--additional-config", '{"mine": false}']),
-    ],
-)
-def test_engine_arguments_become_flags(args: dict[str, Any], words: list[str]) -> None:
-    assert arguments(args) == words
-
-
-def test_a_point_becomes_the_arguments_that_start_an_engine_at_it() -> None:
-    point = {"mla_workspace_rows": 256, "max_num_batched_tokens": 512, "prefill_area_limit": None}
-    words, env = serve_command(
-        EngineConfig(
-            model="m",
-            args={"max_num_batched_tokens": 1024, "additional_config": {"mine": 1}},
-            env={"A": "b c"},
-            plugin=PluginSettings(cpu_chunked_prefill=True),
-        ),
-        point,
-    )
-    additional = {"chunksmith": {"cpu_chunked_prefill": True, "mla_workspace_rows": 256}, "mine": 1}
-    assert words == ["m", "--max-num-batched-tokens", "512", "--additional-config", json.dumps(additional)]
-    assert env == {"A": "b c"}
-
-
-@pytest.fixture(scope="module")
-def parse() -> Any:
-    """The parser of ``vllm serve``."""
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    return make_arg_parser(FlexibleArgumentParser()).parse_args
-
-
-def test_vllm_reads_the_flags_back_as_the_arguments(parse: Any) -> None:
-    args: dict[str, KnobValue | list[int] | dict[str, Any]] = {
-        "dtype": "bfloat16",
-        "max_model_len": 16384,
-        "max_num_batched_tokens": 1024,
-        "max_num_seqs": 4,
-        "gpu_memory_utilization": 0.5,
-        "enforce_eager": True,
-        "enable_prefix_caching": False,
-        "disable_log_stats": False,
-        "hf_overrides": {"num_hidden_layers": 2},
-        "cudagraph_capture_sizes": [1, 2, 4],
-        "long_prefill_token_threshold": 64,
-        "seed": None,
-    }
-    words, _ = serve_command(EngineConfig(model="org/model", args=args), {"mla_workspace_rows": 256})
-    parsed = parse(words)
-    assert parsed.model_tag == "org/model"
-    assert parsed.additional_config == {"chunksmith": {"mla_workspace_rows": 256}}
-    for name, value in args.items():
-        if value is not None:
-            assert getattr(parsed, name) == value, name
-
-
-def test_vllm_reads_every_switch_back_on_and_off(parse: Any) -> None:
-    from vllm import AsyncEngineArgs
-
-    switches = {field.name for field in dataclasses.fields(AsyncEngineArgs) if isinstance(field.default, bool)}
-    # This one has no flag in 0.32.
-    switches &= engine_arguments() - {"enable_mm_processor_stats"}
-    assert len(switches) > 50
-    assert switches > _ON_ONLY
-    for name in sorted(switches):
-        for value in (True, False):
-            parsed = parse(["m", *arguments({name: value})])
-            assert getattr(parsed, name) == value, name
+def test_what_rules_read_is_the_point_and_the_engines_start() -> None:
+    space = Space((Knob("a", "live", (1, None)),), start={"a": 7, "b": 8})
+    assert space.values_at({"a": None}) == {"a": 7, "b": 8}
+    assert space.values_at({"a": 1}) == {"a": 1, "b": 8}

@@ -102,12 +102,13 @@ def require_no_duplicates(run: RunFolder) -> None:
         assert len(rows) == len(set(rows)), table
 
 
-def require_whole(run: RunFolder, spec: SweepSpec) -> None:
+def require_whole(run: RunFolder, spec: SweepSpec, *, ended_after: int | None = None) -> None:
     """Each of the N trials stands once in every table that its outcome calls for, and once, finished, in the
-    journal."""
+    journal. N is the spec's number, unless the search ended before."""
     require_no_duplicates(run)
+    wanted = spec.trials if ended_after is None else ended_after
     trials, blocks, requests = (read(run, table) for table in ("trials", "blocks", "requests"))
-    assert sorted(row["trial"] for row in trials) == list(range(spec.trials))
+    assert sorted(row["trial"] for row in trials) == list(range(wanted))
     complete = {row["trial"] for row in trials if row["outcome"] == "complete"}
     for table in (blocks, requests):
         assert {row["trial"] for row in table if row["phase"] == "search"} >= complete
@@ -126,13 +127,22 @@ def require_whole(run: RunFolder, spec: SweepSpec) -> None:
     assert len(requests) == sum(sent.values())
 
     told = journal(run, spec.study)
-    assert [trial.number for trial in told] == list(range(spec.trials))
-    states = {"complete": "COMPLETE", "infeasible": "PRUNED", "failed": "FAIL", "lost": "FAIL"}
+    assert [trial.number for trial in told] == list(range(wanted))
+    # What Optuna's samplers look at is pruned; a trial that was lost says nothing of its point.
+    states = {"complete": "COMPLETE", "infeasible": "PRUNED", "failed": "PRUNED", "lost": "FAIL"}
     for row in trials:
         trial = told[row["trial"]]
         assert trial.state.name == states[row["outcome"]]
         assert trial.params == json.loads(row["point"])
-        assert (trial.value == row["ratio"]) if row["outcome"] == "complete" else (trial.value is None)
+        assert trial.values == _ratios(row)
+        broken = {row["failure"]: 1.0} if row["outcome"] in ("infeasible", "failed") else {}
+        assert {name: value for name, value in trial.constraints.items() if name != "0"} == broken
+
+
+def _ratios(row: Table) -> list[float] | None:
+    if row["outcome"] != "complete":
+        return None
+    return [row["ratio"]] if row["objectives"] is None else [one["ratio"] for one in row["objectives"]]
 
 
 def new_run(folder: Path, spec: SweepSpec) -> RunFolder:

@@ -21,7 +21,7 @@ from orchestrator.engines import EngineError
 from orchestrator.engines.faulty import Faults, FaultyEngines
 from orchestrator.errors import ChunksmithError
 from orchestrator.records import RunFolder, write_rows
-from orchestrator.sweep.study import TrialBook
+from orchestrator.sweep.study import Told, TrialBook
 from tests.records.rows import plain_row
 from tests.sweep.studies import (
     journal,
@@ -89,13 +89,15 @@ def test_what_was_recorded_but_not_told_is_told_and_not_measured_again(
     spec = make_spec()
     run = new_run(tmp_path / "run", spec)
 
-    def faulty_tell(self: TrialBook, number: int, ratio: float) -> None:
+    tell = TrialBook.tell
+
+    def faulty_tell(self: TrialBook, number: int, told: Told) -> None:
         if number == 2:
             raise KeyboardInterrupt
-        self._study.tell(number, ratio)
+        tell(self, number, told)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrialBook, "tell_ratio", faulty_tell)
+        patch.setattr(TrialBook, "tell", faulty_tell)
         with pytest.raises(KeyboardInterrupt):
             run_sweep(spec, run)
     assert [trial.state.name for trial in journal(run)] == ["COMPLETE", "COMPLETE", "RUNNING"]
@@ -208,7 +210,7 @@ def test_a_refused_sweep_is_refused_again_and_repeats_no_trial(tmp_path: Path) -
         with pytest.raises(ChunksmithError, match="knob-not-in-force"):
             run_sweep(spec, run, FaultyEngines(Faults(workspace_unused=True)))
         assert [row["trial"] for row in read(run, "trials")] == list(range(tries))
-        assert [trial.state.name for trial in journal(run)] == ["FAIL"] * tries
+        assert [trial.state.name for trial in journal(run)] == ["PRUNED"] * tries
 
 
 def child(run: RunFolder, *step: str) -> subprocess.Popen[str]:

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from orchestrator.analysis.knee import find_knee, front
 from orchestrator.analysis.report.facts import Facts, text_of
-from orchestrator.analysis.report.knee import find_knee, front
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#0072b2",

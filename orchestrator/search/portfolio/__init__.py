@@ -11,6 +11,7 @@ from orchestrator.search.portfolio.features import Value
 from orchestrator.search.portfolio.sampler import PortfolioSampler
 from orchestrator.search.portfolio.trials import (
     ARM_ATTR,
+    GAIN_ATTR,
     LOST_ATTR,
     NOISE_ATTR,
     START_SECONDS_ATTR,
@@ -19,6 +20,7 @@ from orchestrator.search.portfolio.trials import (
 
 __all__ = [
     "ARM_ATTR",
+    "GAIN_ATTR",
     "LOST_ATTR",
     "NOISE_ATTR",
     "START_SECONDS_ATTR",

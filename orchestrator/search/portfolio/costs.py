@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.search.portfolio.features import Floats, Ints, Points
+from orchestrator.search.portfolio.features import Floats, Ints, Points, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,17 +18,19 @@ class GroupCost:
         knobs: Those that an engine is started with.
         start_s: Seconds of an engine start, at least 0.
         trial_s: Seconds of a trial in a warm engine, more than 0.
-        warm: How many engines stay warm: those of the groups asked for last. At least 1.
+        warm: How many engines stay warm: those of the groups asked for last. At least 1, or 0 where one is kept.
+        kept: Values of ``knobs`` whose engine is warm all the time, beside those; None when there is none.
     """
 
     knobs: Sequence[str]
     start_s: float
     trial_s: float
     warm: int = 1
+    kept: Mapping[str, Value] | None = None
 
     def __post_init__(self) -> None:
-        if not (self.start_s >= 0 and self.trial_s > 0 and self.warm >= 1):
-            raise ValueError(f"start_s >= 0, trial_s > 0 and warm >= 1 are needed, got {self}")
+        if not (self.start_s >= 0 and self.trial_s > 0 and self.warm >= (self.kept is None)):
+            raise ValueError(f"start_s >= 0, trial_s > 0 and a warm engine are needed, got {self}")
 
 
 class GroupCosts:
@@ -41,6 +43,9 @@ class GroupCosts:
         columns = [points.names.index(name) for name in cost.knobs]
         self._cost = cost
         self._groups = np.unique(points.codes[:, columns], axis=0, return_inverse=True)[1].reshape(-1)
+        self._is_kept = np.full(points.size, cost.kept is not None)
+        for name, value in (cost.kept or {}).items():
+            self._is_kept &= points.has(points.names.index(name), value)
 
     def log_ratio(self, asked: Ints, start_s: float | None = None, trial_s: float | None = None) -> Floats:
         """Logarithm of every point's cost over that of one whose engine is warm.
@@ -53,9 +58,10 @@ class GroupCosts:
         trial_s = self._cost.trial_s if trial_s is None else trial_s
         warm: list[int] = []
         for row in asked[::-1]:
-            group = int(self._groups[row])
-            if group not in warm:
-                warm.append(group)
             if len(warm) == self._cost.warm:
                 break
-        return np.where(np.isin(self._groups, warm), 0.0, np.log1p(start_s / trial_s))
+            group = int(self._groups[row])
+            if group not in warm and not self._is_kept[row]:
+                warm.append(group)
+        is_warm = self._is_kept | np.isin(self._groups, warm)
+        return np.where(is_warm, 0.0, np.log1p(start_s / trial_s))

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 from orchestrator.search.portfolio.features import Floats, Ints, Points
 
 _STRENGTH = 0.4

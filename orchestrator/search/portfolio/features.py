@@ -75,6 +75,11 @@ class Points:
             key += code * radix
         return self._row_of_key.get(key)
 
+    def has(self, knob: int, value: Value) -> Mask:
+        """Shape (N,): which points have a value of the knob at an index."""
+        code = self._code_of[knob].get(_key(value))
+        return np.zeros(self.size, dtype=bool) if code is None else self.codes[:, knob] == code
+
     def neighbours(self, row: int) -> Ints:
         """Rows that differ from a row in one knob, ascending."""
         own = self.codes[row].tolist()

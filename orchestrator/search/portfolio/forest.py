@@ -15,7 +15,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 from orchestrator.search.portfolio.features import Floats, Ints, Points
 
 Columns = NDArray[np.float32]

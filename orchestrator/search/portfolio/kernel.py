@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from orchestrator.planning._jit import compiled
+from orchestrator.planning.jit import compiled
 from orchestrator.search.portfolio.features import Floats, Ints
 
 _SQRT5 = math.sqrt(5.0)

@@ -74,7 +74,7 @@ class Proposer:
         rng = np.random.default_rng([self._seed, number])
         is_open = self._open(history)
         arm = None
-        if len(history.rows) < 2 or (len(history.rows) < self._start and len(history.tried) < 4 * self._start):
+        if self._is_start(history):
             candidates = self._framer.sample(rng)
             score = start_score(self._points, np.concatenate([history.tried, history.pending]), candidates)
         else:
@@ -94,12 +94,36 @@ class Proposer:
         score = np.where(allowed, score + 1e-9 * rng.random(len(candidates)), -np.inf)
         return Proposal(int(candidates[np.argmax(score)]), arm)
 
+    def expected_gain(self, history: History) -> float | None:
+        """Largest expected improvement of the best value over the open points, as a share of that value.
+
+        None in the start and with several objectives, whose improvement is no share of anything. A point that probably
+        fails promises nothing, and what fails half of the time half as much.
+        """
+        if self._is_start(history) or len(history.minimise) > 1:
+            return None
+        frame = self._framer.frame(history)
+        is_open = self._open(history)[frame.candidates]
+        view = self._processes.view(history, frame, 0, "plain")
+        promise = log_expected_improvement(view.mean, view.sd, view.best)[is_open]
+        has_failed = history.has_failed.astype(float)
+        failing = self._failures.probability(history.tried, has_failed, frame.candidates[is_open])
+        gains = np.exp(promise) * np.where(failing > LIKELY, 0.0, 1.0 - failing)
+        gain = float(gains.max(initial=0.0)) * view.target.spread
+        best = float(history.losses.min())
+        # On the log scale an improvement is a logarithm already.
+        return -math.expm1(-gain) if history.is_log[0] else gain / max(abs(best), 1e-12)
+
+    def _is_start(self, history: History) -> bool:
+        measured = len(history.rows)
+        return measured < 2 or (measured < self._start and len(history.tried) < 4 * self._start)
+
     def _open(self, history: History) -> Mask:
-        """Points that may be proposed: those not tried; when there is none, those that did not fail; else all."""
-        for closed in ((history.tried, history.pending), (history.tried[history.has_failed], history.pending)):
+        """Points that may be proposed: those not asked for; when there is none, those whose trials were lost; then
+        those that did not fail; else all."""
+        for closed in (history.asked, history.tried, history.tried[history.has_failed]):
             is_open = np.ones(self._points.size, dtype=bool)
-            for rows in closed:
-                is_open[rows] = False
+            is_open[closed] = is_open[history.pending] = False
             if is_open.any():
                 return is_open
         return np.ones(self._points.size, dtype=bool)

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from orchestrator.search.portfolio.costs import GroupCost, GroupCosts
 from orchestrator.search.portfolio.features import Points, Value
 from orchestrator.search.portfolio.proposer import ARMS, START, Proposer
-from orchestrator.search.portfolio.trials import ARM_ATTR, TrialReader
+from orchestrator.search.portfolio.trials import ARM_ATTR, GAIN_ATTR, TrialReader
 
 
 class PortfolioSampler(BaseSampler):
@@ -37,6 +37,7 @@ class PortfolioSampler(BaseSampler):
             values that occur, in ascending order, by default.
         cost: Seconds of a trial and of an engine start; with it, the gain per second decides.
         start: Measured points before a model has its say, at least 2.
+        records_gain: Write the expected gain of going on to each trial, as ``GAIN_ATTR``. One objective only.
 
     Raises:
         ValueError: ``points`` are empty, differ in their knobs or repeat one, or an argument is out of its range.
@@ -50,7 +51,9 @@ class PortfolioSampler(BaseSampler):
         distributions: Mapping[str, BaseDistribution] | None = None,
         cost: GroupCost | None = None,
         start: int = START,
+        records_gain: bool = False,
     ) -> None:
+        self._records_gain = records_gain
         self._points = Points.of(points)
         names = self._points.names
         if distributions is not None and set(distributions) != set(names):
@@ -75,6 +78,8 @@ class PortfolioSampler(BaseSampler):
         if proposal.arm is not None:
             # Where Optuna's own samplers keep such things: the next process has to know it too.
             study._storage.set_trial_system_attr(trial._trial_id, ARM_ATTR, ARMS[proposal.arm])
+        if self._records_gain and (gain := self._proposer.expected_gain(history)) is not None:
+            study._storage.set_trial_system_attr(trial._trial_id, GAIN_ATTR, gain)
         return self._points.point(proposal.row)
 
     def sample_independent(

@@ -25,6 +25,9 @@ START_SECONDS_ATTR = "start_seconds"
 """User attribute: seconds of the engine start that the trial needed; only on a trial that needed one."""
 ARM_ATTR = "portfolio:arm"
 """System attribute: the arm that proposed the trial."""
+GAIN_ATTR = "portfolio:expected_gain"
+"""System attribute: what could be expected of the best open point when the trial was proposed, as a share of the best
+value so far; absent in the start."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class EngineTarget:
         self.name, self.vocab_size = "", 0
         self.log_path: str | None = None
         # Knobs that the baseline leaves out keep whatever the engine starts with.
-        asked = [knob for knob in spec.search_space().knobs if self.point[knob.name] is not None]
+        asked = [knob for knob in spec.search_space().knobs if self.point.get(knob.name) is not None]
         self._asked = Space(tuple(asked))
 
     def __enter__(self) -> Self:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.search.portfolio.costs import GroupCost, GroupCosts
+from orchestrator.search.portfolio.features import Value
 from tests.search.portfolio.conftest import GRID, POINTS
 
 COST = GroupCost(knobs=("backend", "fused"), start_s=30.0, trial_s=10.0, warm=2)
@@ -35,7 +36,26 @@ def test_at_first_every_group_is_cold() -> None:
     assert GroupCosts(POINTS, COST).log_ratio(np.zeros(0, dtype=np.int32)).min() == pytest.approx(math.log(4.0))
 
 
+def test_a_kept_engine_is_warm_from_the_start_and_takes_no_others_place() -> None:
+    cost = GroupCost(knobs=("backend", "fused"), start_s=30.0, trial_s=10.0, kept={"backend": "b", "fused": False})
+    costs = GroupCosts(POINTS, cost)
+    assert groups(costs.log_ratio(np.zeros(0, dtype=np.int32))) == {("b", False)}
+    asked = np.array([row("a", True), row("c", True), row("b", False), row("b", False)], dtype=np.int32)
+    assert groups(costs.log_ratio(asked)) == {("b", False), ("c", True)}
+
+
+def test_where_no_other_engine_fits_only_the_kept_one_is_warm() -> None:
+    kept: dict[str, Value] = {"backend": "b", "fused": False}
+    cost = GroupCost(knobs=("backend", "fused"), start_s=30.0, trial_s=10.0, warm=0, kept=kept)
+    asked = np.array([row("a", True)], dtype=np.int32)
+    assert groups(GroupCosts(POINTS, cost).log_ratio(asked)) == {("b", False)}
+    elsewhere = GroupCost(knobs=("backend",), start_s=30.0, trial_s=10.0, warm=0, kept={"backend": None})
+    assert groups(GroupCosts(POINTS, elsewhere).log_ratio(asked)) == set()
+
+
 def test_what_cannot_be_meant() -> None:
+    with pytest.raises(ValueError, match="a warm engine are needed"):
+        GroupCost(knobs=("backend",), start_s=30.0, trial_s=1.0, warm=0)
     with pytest.raises(ValueError, match="start_s >= 0"):
         GroupCost(knobs=("backend",), start_s=30.0, trial_s=0.0)
     with pytest.raises(ValueError, match="blocks is not a knob"):

@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.search.portfolio.costs import GroupCost, GroupCosts
 from orchestrator.search.portfolio.failures import FailureModel
+from orchestrator.search.portfolio.features import Points
 from orchestrator.search.portfolio.history import History
 from orchestrator.search.portfolio.proposer import ARMS, LIKELY, Proposer
 from tests.search.portfolio.conftest import GRID, POINTS, history, seconds
@@ -145,3 +146,56 @@ def test_two_objectives_fill_the_front() -> None:
 def test_a_start_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="start must be at least 2"):
         Proposer(POINTS, seed=0, start=1)
+
+
+def test_less_and_less_is_to_be_gained() -> None:
+    proposer, found = Proposer(POINTS, seed=0), run(40)
+    gains = []
+    for count in (4, 8, 20, 28):
+        so_far = history(found.tried[:count].tolist(), found.values[:count, 0].tolist(), arms=found.arms[:count])
+        gains.append(proposer.expected_gain(so_far))
+    start, *later = gains
+    assert start is None
+    early, mid, late = (gain for gain in later if gain is not None)
+    assert 1.0 > early > mid > late > 0.0
+    assert early > 0.04
+    assert mid < 0.001
+
+
+def test_a_gain_is_a_share_of_the_best_value_whatever_its_unit() -> None:
+    found = run(12)
+    rows, values = found.tried.tolist(), found.values[:, 0]
+    gain = Proposer(POINTS, seed=0).expected_gain(history(rows, values.tolist()))
+    assert gain is not None
+    assert Proposer(POINTS, seed=0).expected_gain(history(rows, (1000.0 * values).tolist())) == pytest.approx(gain)
+    # Values that may be negative are not taken on the log scale.
+    shifted = Proposer(POINTS, seed=0).expected_gain(history(rows, (values - 10.0).tolist()))
+    assert shifted is not None
+    assert 0.0 < shifted < 0.1
+
+
+def test_nothing_is_to_be_gained_from_points_that_surely_fail() -> None:
+    few = [point for point in GRID if point["seqs"] == 32 and point["backend"] != "c"]
+    rows = [row for row, point in enumerate(few) if point["backend"] == "a"]
+    bad = [row for row, point in enumerate(few) if point["backend"] == "b"][:-1]
+    values = [seconds(few[row]) for row in rows]
+    failing = history([*rows, *bad], [*values, *[NAN] * len(bad)])
+    assert Proposer(Points.of(few), seed=0).expected_gain(failing) == 0.0
+    hopeful = Proposer(Points.of(few), seed=0).expected_gain(history(rows, values))
+    assert hopeful is not None
+    assert hopeful > 0.0
+
+
+def test_no_gain_is_told_of_several_objectives() -> None:
+    several = history(list(range(12)), [1.0] * 12, values=np.ones((12, 2)), minimise=np.array([True, True]))
+    assert Proposer(POINTS, seed=0).expected_gain(several) is None
+
+
+def test_points_of_lost_trials_come_last() -> None:
+    few = Points.of(GRID[:12])
+    rows, values = list(range(2, 12)), [seconds(point) for point in GRID[2:12]]
+    for lost in (0, 1):
+        found = history(rows, values, asked=np.array([*rows, lost], dtype=np.int32))
+        assert Proposer(few, seed=0).propose(found, 11).row == 1 - lost
+    both = history(rows, values, asked=np.array([*rows, 0, 1], dtype=np.int32))
+    assert Proposer(few, seed=0).propose(both, 12).row in (0, 1)

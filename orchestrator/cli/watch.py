@@ -1,0 +1,50 @@
+"""``chunksmith watch RUN``: follow a sweep from another terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print what there is, and end.")] = False,
+) -> None:
+    """Print each trial of a running sweep as it ends, and the answer when the sweep has ended. Ctrl-C ends it sooner.
+
+    Example: chunksmith watch runs/cpu-demo
+    """
+    from rich.console import Console
+
+    from orchestrator.analysis import best
+    from orchestrator.analysis.render import render
+    from orchestrator.analysis.watch import Watch
+
+    following = Watch(run)
+    while True:
+        # Asked before the look: what is written between the two is then seen by it.
+        is_running = following.is_running
+        for news in following.news():
+            typer.echo(_line(news, following.trials))
+        if once or not is_running:
+            break
+        time.sleep(every)
+    if is_running:
+        typer.echo(f"running: {following.done} of {following.trials or 'unknown'} trials")
+    render(best(run), Console(highlight=False))
+
+
+def _line(news: object, trials: int | None) -> str:
+    from orchestrator.analysis.watch import TrialNews
+    from orchestrator.cli.tables import interval, point_text
+
+    assert isinstance(news, TrialNews)
+    head = f"trial {news.number + 1}" + (f" of {trials}" if trials else "") + f": {point_text(news.point)}: "
+    if news.ratio is None or news.low is None or news.high is None:
+        return head + news.outcome + (f": {news.failure}" if news.failure else "")
+    text = f"{head}{news.ratio:.3f} ({interval(news.low, news.high)}) of the baseline, {news.pairs} pairs"
+    return f"{text}; best so far" if news.is_best else text
