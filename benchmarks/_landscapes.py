@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,15 +36,25 @@ _ATTEMPTS = 200
 
 def landscape(kind: str, seed: int) -> tuple[list[Point], Floats]:
     """Points and their times."""
-    make = {"kernel": _kernel, "bottleneck": _bottleneck, "additive": _additive, "trap": _trap}[kind]
-    for attempt in range(_ATTEMPTS):
-        rng = np.random.default_rng([KINDS.index(kind), seed, attempt])
-        names, rows, times = make(rng)
-        times = times * np.exp(rng.uniform(*_ROUGHNESS) * _effect(rows, tuple(range(rows.shape[1])), rng))
-        times = _with_tail(times * _cliffs(rows, rng), rng)
+    for rng in generators(kind, seed):
+        names, rows, times = draw(kind, rng)
         if _ROWS[0] <= len(rows) <= _ROWS[1] and _is_hard(times, rng):
             return [dict(zip(names, map(int, row), strict=True)) for row in rows], times
     raise ValueError(f"no table of kind {kind} and seed {seed} is as hard as it should be")
+
+
+def generators(kind: str, seed: int) -> Iterator[np.random.Generator]:
+    """What the draws of a seed are made by, until one of them is as hard as it should be."""
+    for attempt in range(_ATTEMPTS):
+        yield np.random.default_rng([KINDS.index(kind), seed, attempt])
+
+
+def draw(kind: str, rng: np.random.Generator) -> tuple[list[str], NDArray[np.int64], Floats]:
+    """Knobs, their values by row, and times, of any hardness."""
+    make = {"kernel": _kernel, "bottleneck": _bottleneck, "additive": _additive, "trap": _trap}[kind]
+    names, rows, times = make(rng)
+    times = times * np.exp(rng.uniform(*_ROUGHNESS) * _effect(rows, tuple(range(rows.shape[1])), rng))
+    return names, rows, _with_tail(times * _cliffs(rows, rng), rng)
 
 
 def hidden_rule(points: list[Point], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -1,9 +1,10 @@
-"""The rivals of the sampler, each asked for a row of a table and told what it is worth."""
+"""Searches of a tuning table by the sampler and its rivals, each asked for a row and told what it is worth."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
+from benchmarks._landscapes import hidden_rule
+from benchmarks._t4 import TuningTable
 from orchestrator.search.portfolio import PortfolioSampler
 from orchestrator.search.portfolio.acquisition import log_expected_improvement
 from orchestrator.search.portfolio.failures import FailureModel
@@ -20,6 +23,11 @@ from orchestrator.search.portfolio.features import Points
 from orchestrator.search.portfolio.forest import evaluate, grow
 
 Columns = NDArray[np.float32]
+Key = tuple[str, str, str, int]
+
+CONDITIONS = ("clean", "noise", "failing")
+EVALUATIONS = 100
+NOISE, FAILING = 0.05, 0.30
 
 
 class Searcher(Protocol):
@@ -213,3 +221,48 @@ SEARCHERS: dict[str, Make] = {
     "ils": LocalSearcher,
     "forest": ForestSearcher,
 }
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search of one table.
+
+    Attributes:
+        gaps: After each evaluation, the gap of the row that was best as observed; None before one gave a value.
+        failed: A character for each evaluation: 1 where it failed.
+    """
+
+    table: str
+    condition: str
+    method: str
+    seed: int
+    gaps: list[float | None]
+    failed: str
+
+    @property
+    def key(self) -> Key:
+        """What is not done twice."""
+        return (self.table, self.condition, self.method, self.seed)
+
+
+def search(table: TuningTable, condition: str, method: str, seed: int) -> Search:
+    """Let one method search a table."""
+    rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
+    times = table.times
+    if condition == "failing":
+        times = np.where(hidden_rule(table.points, FAILING, rng), np.inf, times)
+    observed = times * np.exp(NOISE * rng.standard_normal(len(times))) if condition == "noise" else times
+    searcher = SEARCHERS[method](Points.of(table.points), seed)
+    best, best_row = float("inf"), -1
+    gaps: list[float | None] = []
+    failed = ""
+    for _ in range(EVALUATIONS):
+        row = searcher.ask()
+        value = float(observed[row])
+        fails = not np.isfinite(value)
+        searcher.tell(row, None if fails else value)
+        if value < best:
+            best, best_row = value, row
+        failed += str(int(fails))
+        gaps.append(round(float(times[best_row] / times.min() - 1.0), 6) if best_row >= 0 else None)
+    return Search(table.name, condition, method, seed, gaps, failed)
