@@ -48,8 +48,8 @@ class Pair:
 
     @property
     def is_related(self) -> bool:
-        """Whether the source should help: told from the tables, before any search."""
-        return self.correlation >= _RELATED
+        """Whether the source should help: told before any search. A decoy is made to mislead, however it correlates."""
+        return self.name not in MISLEADING and self.correlation >= _RELATED
 
 
 def twins(kind: str, seed: int, share: float) -> Pair:

@@ -8,12 +8,12 @@ the first 80 evaluations of a cold search there, as a real study leaves them (``
 - sources that mislead: unrelated, inverted, and one that is right about bad points alone;
 - each measured table of a folder with each other of the same knobs as its source.
 
-Which pairs should help is told by the tables before any search: those of a rank correlation of 0.7 or more. On these
-at least 2 times fewer evaluations are required, on all others at most 1.1 times more; the ratio of a group is the
-geometric mean of its pairs, and no pair that misleads may be clearly over 1.1 (the lower end of its interval). A ratio
-is that of two restricted means: of the evaluations until the gap is at most the goal, 150 where that was not reached by
-then. The goal is 5 %, or what the cold search has in the median after 80 evaluations where that is more. Intervals are
-95 %, by the percentile bootstrap over the seeds.
+Which pairs should help is told before any search: those of a rank correlation of 0.7 or more that are not made to
+mislead. On these at least 2 times fewer evaluations are required, on all others at most 1.1 times more; the ratio of a
+group is the geometric mean of its pairs, and no pair that misleads may be clearly over 1.1 (the lower end of its
+interval). A ratio is that of two restricted means: of the evaluations until the gap is at most the goal, 150 where that
+was not reached by then. The goal is 5 %, or what the cold search has in the median after 80 evaluations where that is
+more. Intervals are 95 %, by the percentile bootstrap over the seeds.
 
 The design was settled on other seeds of the made-up tables, and on the two measured ones that are at hand.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,3 +39,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def tiny_model_folder() -> Path:
     """Folder of the default tiny model, in the user's cache, as the demo sweep uses it."""
     return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def vllm_originals() -> Iterator[pytest.MonkeyPatch]:
+    """vLLM's own symbols during the test file, whoever patched them before in this process (vLLM loads the plugin when
+    its argument parser is built); afterwards every symbol of the guard's table and the plugin's state as they were."""
+    from orchestrator.vllm_plugin import guard
+    from orchestrator.vllm_plugin.protocol import UTILITY_SCHEDULER_REPORT, UTILITY_SCHEDULER_RETUNE
+    from orchestrator.vllm_plugin.state import PLUGIN, SCHEDULER, WORKER
+
+    with pytest.MonkeyPatch.context() as patch:
+        for symbol in guard.symbols_of(guard.LAST_KNOWN):
+            holder: Any = importlib.import_module(symbol.module)
+            *outer, name = symbol.name.split(".")
+            for part in outer:
+                holder = getattr(holder, part)
+            patch.setattr(holder, name, _vllms_own(vars(holder)[name]))
+        engine_core = importlib.import_module("vllm.v1.engine.core").EngineCore
+        for name in (UTILITY_SCHEDULER_REPORT, UTILITY_SCHEDULER_RETUNE):
+            patch.setattr(engine_core, name, None, raising=False)
+        for state in (PLUGIN, WORKER, SCHEDULER):
+            for field in dataclasses.fields(state):
+                patch.setattr(state, field.name, field.default)
+        yield patch
+
+
+def _vllms_own(value: Any) -> Any:
+    """A symbol without our wrappers."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return type(value)(_vllms_own(value.__func__))
+    while "vllm_plugin" in getattr(getattr(value, "__code__", None), "co_filename", ""):
+        value = value.__wrapped__
+    return value

@@ -24,10 +24,12 @@ MIN_SHM_BYTES = GIB
 """An engine maps about 0.4 GiB there, Ray's object store wants as much as it can get."""
 
 _MODULES = {
+    "jinja2": "jinja2",
     "numba": "numba",
     "numpy": "numpy",
     "packaging": "packaging",
     "pandas": "pandas",
+    "plotly": "plotly",
     "pyarrow": "pyarrow",
     "pydantic": "pydantic",
     "pyyaml": "yaml",

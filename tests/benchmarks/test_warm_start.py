@@ -30,6 +30,7 @@ def test_sources_mislead_as_they_are_called() -> None:
     decoy = found["decoy"]
     best = target.times <= np.quantile(target.times, 0.05)
     assert decoy.correlation > found["unrelated"].correlation
+    assert not any(pair.is_related for pair in found.values())
     assert np.median(decoy.source.times[best]) > np.quantile(decoy.source.times, 0.3)
 
 

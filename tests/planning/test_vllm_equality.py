@@ -26,6 +26,9 @@ mla = pytest.importorskip("vllm.model_executor.layers.attention.mla_attention")
 sparse_mla = pytest.importorskip("vllm.model_executor.layers.attention.sparse_mla_attention")
 swa = pytest.importorskip("vllm.v1.attention.backends.mla.sparse_swa")
 
+# Another file may have built vLLM's argument parser in this process, which loads our plugin.
+pytestmark = pytest.mark.usefixtures("vllm_originals")
+
 CASES, SOAK_CASES = 2_000, 100_000
 
 

@@ -12,6 +12,9 @@ from orchestrator.planning import LAYER_TYPES, planner_of, step_planner
 
 swa = pytest.importorskip("vllm.v1.attention.backends.mla.sparse_swa")
 
+# Another file may have built vLLM's argument parser in this process, which loads our plugin.
+pytestmark = pytest.mark.usefixtures("vllm_originals")
+
 #: DeepSeek-V4-Flash's 43 layers by ratio: two with the window only, then C4A and C128A in turn.
 LAYER_RATIOS = [1, 1, *[4, 128] * 20, 4]
 
