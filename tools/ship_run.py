@@ -2,7 +2,8 @@
 
     python -m tools.ship_run runs/cpu-demo results/data/cpu-demo
 
-Each table becomes one file. Logs, the study's journal and the token lists of requests stay behind.
+Each table becomes one file. Logs, the study's journal and the times of single tokens stay behind; the answer stays what
+it was.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 from orchestrator.records import SCHEMAS
 
 _MODEL = "tiny-mla"
-_DROPPED = ("token_times_s", "top2_gaps")
-"""Lists of numbers for each request, which no notebook looks at."""
+_DROPPED = ("token_times_s",)
+"""Lists of numbers for each request, at which neither the answer nor a notebook looks."""
 
 
 def ship(source: Path, target: Path) -> None:
@@ -33,6 +34,10 @@ def ship(source: Path, target: Path) -> None:
         pq.write_table(
             pa.Table.from_pylist(rows, schema=data.schema), target / table / "part.parquet", compression="zstd"
         )
+    for record in sorted((source / "soak").glob("*.json")):
+        (target / "soak").mkdir(exist_ok=True)
+        soak = _cleaned(json.loads(record.read_text()))
+        (target / "soak" / record.name).write_text(json.dumps(soak, indent=1) + "\n")
     (target / "spec.yaml").write_text((source / "spec.yaml").read_text())
     provenance = json.loads((source / "provenance.json").read_text())
     (target / "provenance.json").write_text(json.dumps(_without_paths(provenance), indent=1) + "\n")
