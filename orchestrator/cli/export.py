@@ -50,10 +50,10 @@ def export(
     if output is None:
         typer.echo(text, nl=False)
         return
-    from orchestrator.records import write_text_atomic
+    from orchestrator.cli.output import write_output
 
-    write_text_atomic(output, text)
-    if format_ == "vllm-serve":
+    write_output(output, text)
+    if format_ == "vllm-serve" and output.is_file():
         output.chmod(0o755)
     typer.echo(f"{output}: trial {what.trial}, {what.verdict}", err=True)
 

@@ -19,8 +19,8 @@ def report(
     Example: chunksmith report runs/cpu-demo -o demo.html
     """
     from orchestrator.analysis.report import report as write_report
-    from orchestrator.records import write_text_atomic
+    from orchestrator.cli.output import write_output
 
     path = output if output is not None else run / "report.html"
-    write_text_atomic(path, write_report(run))
+    write_output(path, write_report(run))
     typer.echo(str(path))
