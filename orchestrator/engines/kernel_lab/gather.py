@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from orchestrator.engines.kernel_lab.block_copy import can_copy, copy_blocks
 from orchestrator.engines.kernel_lab.caches import BlockTable, PagedCache
 from orchestrator.engines.kernel_lab.errors import LabError
 from orchestrator.engines.kernel_lab.rows import PlainRows
@@ -68,8 +69,11 @@ def _copy_rows(cache: PagedCache, piece: Piece, target: torch.Tensor) -> None:
     _copy_part(cache, piece.table, piece.start, first_whole * step, target[:head])
     blocks = target[head:tail].view(last_whole - first_whole, step * width)
     ids = piece.table.ids_of(first_whole, last_whole)
-    word = _word_of(width * target.element_size(), target.dtype)
-    torch.index_select(cache.by_block.view(word), 0, ids, out=blocks.view(word))
+    if can_copy(cache.by_block):
+        copy_blocks(cache.by_block, ids, blocks)
+    else:
+        word = _word_of(width * target.element_size(), target.dtype)
+        torch.index_select(cache.by_block.view(word), 0, ids, out=blocks.view(word))
     _copy_part(cache, piece.table, last_whole * step, end, target[tail:])
 
 
