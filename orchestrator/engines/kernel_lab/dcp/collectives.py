@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -123,20 +124,27 @@ def _have_own_gpus(store: dist.TCPStore, rank: int, ranks: int, device: torch.de
 
 
 def open_store(address: Address, ranks: int, *, is_host: bool, timeout_s: float) -> dist.TCPStore:
-    """A connection to the store of a group; its host opens it, at port 0 on a free one.
+    """A connection to the store of a group; its host opens it, at port 0 on a free one, and on this address alone.
 
     Raises:
         LabError: ``rank-lost`` when the host cannot be reached.
     """
+    timeout = timedelta(seconds=timeout_s)
     try:
+        if not is_host:
+            return dist.TCPStore(address.host, address.port, ranks, timeout=timeout, wait_for_workers=False)
+        # By itself the store listens on every address of the machine. A socket that it is given becomes its own.
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        listening = socket.create_server((address.host, address.port), family=family)
+        port, number = listening.getsockname()[1], listening.detach()
         return dist.TCPStore(
-            address.host, address.port, ranks, is_host, timedelta(seconds=timeout_s), wait_for_workers=False
+            address.host, port, ranks, True, timeout, wait_for_workers=False, master_listen_fd=number, use_libuv=True
         )
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise _lost(error) from error
 
 
-def _lost(error: RuntimeError) -> LabError:
+def _lost(error: RuntimeError | OSError) -> LabError:
     return LabError("rank-lost", f"an exchange between ranks failed: {' '.join(str(error).split())[:200]}")
 
 
