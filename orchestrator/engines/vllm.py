@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +58,7 @@ class VllmEngine:
 
     def __init__(self, engine_id: str, log_path: str) -> None:
         self._engine_id, self._log_path = engine_id, log_path
+        self._environment: tuple[str, ...] = ()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
         self._thread.start()
@@ -71,6 +72,7 @@ class VllmEngine:
     def start(self, config: EngineConfig) -> EngineInfo:
         begin = time.perf_counter()
         os.environ.update({**QUIET_ENV, **config.env})
+        self._environment = tuple(config.env)
         if Path(config.model).is_dir():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
@@ -245,7 +247,7 @@ class VllmEngine:
             interleave=config.parallel_config.cp_kv_cache_interleave_size or 1,
             index_topk=getattr(text_config, "index_topk", None),
             in_force=in_force(reports),
-            resolved=_as_json(config),
+            resolved=_as_json(config, self._environment),
             start_s=start_s,
         )
 
@@ -288,14 +290,26 @@ def _gaps(logprobs: Any) -> list[float]:
     return gaps
 
 
-def _as_json(config: Any) -> dict[str, Any]:
-    """The parts of a VllmConfig that tell how the engine runs; values that JSON does not know are written as text."""
+_PARTS = ("model", "cache", "parallel", "scheduler", "attention", "compilation")
+"""Of a VllmConfig: those that tell how the engine runs."""
+
+_UNTOLD = frozenset({"hf_config", "static_forward_context", "static_all_moe_layers", "traced_files"})
+"""Fields that hold objects, or grow while the model is compiled."""
+
+
+def _as_json(config: Any, environment: Iterable[str]) -> dict[str, Any]:
+    """The parts of a VllmConfig, and variables of the environment as vLLM reads them; values that JSON does not know
+    are written as text."""
+    from vllm import envs
+
     parts = {}
-    for name in ("model_config", "cache_config", "parallel_config", "scheduler_config", "attention_config"):
+    for name in (f"{part}_config" for part in _PARTS):
         part = getattr(config, name, None)
         if part is not None and dataclasses.is_dataclass(part):
-            values = {f.name: getattr(part, f.name, None) for f in dataclasses.fields(part) if f.init}
-            values.pop("hf_config", None)
-            parts[name] = json.loads(json.dumps(values, default=str))
-    parts["additional_config"] = json.loads(json.dumps(config.additional_config, default=str))
-    return parts
+            fields = [f.name for f in dataclasses.fields(part) if f.init and f.name not in _UNTOLD]
+            parts[name] = {field: getattr(part, field, None) for field in fields}
+    parts["additional_config"] = config.additional_config
+    named = [name for name in environment if name in envs.environment_variables and "KEY" not in name]
+    parts["environment"] = {name: getattr(envs, name) for name in named}
+    known: dict[str, Any] = json.loads(json.dumps(parts, default=str))
+    return known

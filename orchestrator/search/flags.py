@@ -40,6 +40,13 @@ def flag_of(name: str) -> str:
     return _SAME.get(spelled, spelled)
 
 
+def nested_name(name: str) -> str:
+    """The key inside an engine argument that a knob sets, such as ``attention_config.backend`` for
+    ``attention_backend``; the name itself where it has no other."""
+    flag = flag_of(name)
+    return next((other for other, one in _SAME.items() if one == flag and is_nested(other)), flag)
+
+
 def same_flag(names: Iterable[str]) -> tuple[str, str] | None:
     """The first two names that set the same thing; None when all differ."""
     seen: dict[str, str] = {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from orchestrator.engines import LIVE_KNOBS, BlockResult, Counters, EngineConfig, EngineInfo, InForce, KnobValue
 from orchestrator.engines.kernel_lab import LAB_LIVE_KNOBS
 from orchestrator.search import PLUGIN_KNOBS, Point, Space
+from orchestrator.search.flags import flag_of, is_environment, nested_name
 from orchestrator.sweep.rows import PlacedBlock
 from orchestrator.vllm_plugin import DEFAULT_WORKSPACE_CAP, PluginSettings
 
@@ -47,8 +48,8 @@ def not_in_force(
     uses the workspace must have been entered. An area knob must be the value that the workers report, and prefills
     must have been planned by it; in the lab's order of fixed groups, which no area limits, only the size of a group
     can have a value. A scheduler knob must be the value that the scheduler reports, and no step may have
-    gone beyond it. Another engine argument must stand in vLLM's own configuration after its defaults, where that has
-    a field of the same name.
+    gone beyond it. Another engine argument, or a key inside one, must stand in vLLM's own configuration after its
+    defaults, where that has such a field; a variable of the environment must be what vLLM itself read.
 
     Args:
         point: The live and engine-scope values that the block was meant to run with.
@@ -113,16 +114,33 @@ def _argument(knob: str, point: Point, _plugin: PluginSettings, info: EngineInfo
     if asked is None or asked == "auto":
         return None
     for seen in _resolved(info, knob):
-        # A dtype is "torch.bfloat16" there.
-        if seen != asked and str(seen).removeprefix("torch.") != asked:
+        if not _is_same(seen, asked):
             return f"asked {asked}; in force is {seen}"
     return None
 
 
+def _is_same(seen: object, asked: KnobValue) -> bool:
+    # A dtype is "torch.bfloat16" there, and a member of an enumeration may bear the name of its type.
+    return seen == asked or (isinstance(asked, str) and str(seen).rpartition(".")[2] == asked.rpartition(".")[2])
+
+
 def _resolved(info: EngineInfo, knob: str) -> list[object]:
-    """The values of a field in the parts of vLLM's configuration; empty when none has it."""
+    """The values of a knob in the parts of vLLM's configuration or in the environment that it read; empty when none has
+    it."""
+    if is_environment(knob):
+        environment = info.resolved.get("environment", {})
+        return [environment[knob]] if knob in environment else []
+    part, _, key = nested_name(knob).partition(".")
+    if key:
+        value: object = info.resolved.get(part)
+        for name in key.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                return []
+            value = value[name]
+        return [value]
     parts = [part for name, part in info.resolved.items() if name.endswith("_config") and name != "additional_config"]
-    return [part[knob] for part in parts if knob in part]
+    name = flag_of(knob)
+    return [part[name] for part in parts if name in part]
 
 
 def _unused(knob: str, point: Point, block: BlockResult) -> str | None:

@@ -166,6 +166,9 @@ class TestVllmEngine(EngineConformance):
         assert resolved["cache_config"]["block_size"] == started.info.block_size == 16
         assert resolved["model_config"]["max_model_len"] == ARGS["max_model_len"]
         assert resolved["scheduler_config"]["enable_chunked_prefill"] is True
+        assert resolved["compilation_config"]["cudagraph_mode"] == "NONE"
+        # OMP_NUM_THREADS is none of vLLM's own.
+        assert resolved["environment"] == {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": 1}
 
     def test_the_engine_did_not_touch_this_process(self, started: Started) -> None:
         assert "vllm.v1.engine.async_llm" not in sys.modules

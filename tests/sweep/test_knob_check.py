@@ -148,7 +148,9 @@ RESOLVED = {
     "cache_config": {"block_size": 16, "enable_prefix_caching": False, "gpu_memory_utilization": 0.9},
     "parallel_config": {"tensor_parallel_size": 1},
     "scheduler_config": {"enable_chunked_prefill": False},
-    "attention_config": {"backend": None},
+    "attention_config": {"backend": "AttentionBackendEnum.TRITON_MLA", "mla_prefill_backend": None},
+    "compilation_config": {"cudagraph_mode": "PIECEWISE", "pass_config": {"fuse_norm_quant": True}},
+    "environment": {"VLLM_USE_DIRECT_DCP_KV_GATHER": True, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": 512},
     "additional_config": {"seed": 7},
 }
 
@@ -167,6 +169,18 @@ RESOLVED = {
         ("dtype", "float16", "torch.bfloat16"),
         ("dtype", "auto", None),
         ("block_size", None, None),  # left to vLLM
+        ("attention_backend", "TRITON_MLA", None),
+        ("attention_backend", "FLASHMLA", "AttentionBackendEnum.TRITON_MLA"),
+        ("attention_config.mla_prefill_backend", "FLASH_ATTN", "None"),
+        ("compilation_config.cudagraph_mode", "PIECEWISE", None),
+        ("compilation_config.cudagraph_mode", "FULL_AND_PIECEWISE", "PIECEWISE"),
+        ("compilation_config.pass_config.fuse_norm_quant", False, "True"),
+        ("compilation_config.pass_config.other", False, None),  # vLLM has no such field
+        ("kernel_config.backend", "aiter", None),  # stands in no part
+        ("VLLM_USE_DIRECT_DCP_KV_GATHER", 1, None),
+        ("VLLM_USE_DIRECT_DCP_KV_GATHER", 0, "True"),
+        ("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", 256, "512"),
+        ("OMP_NUM_THREADS", 2, None),  # vLLM does not read it
         ("compilation_config", 3, None),  # stands in no part
         ("seed", 8, None),  # neither does this
     ],
