@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,19 +19,23 @@ from orchestrator.analysis.answer import Answer, Finalist
 from orchestrator.analysis.by_load import best_by_load
 from orchestrator.analysis.confirmed import Row, complete_pairs, doubt, object_of, pairs_of, refusal
 from orchestrator.analysis.drift import run_drift
-from orchestrator.analysis.finalists import choose_finalists
-from orchestrator.analysis.importance import knob_importance
+from orchestrator.analysis.finalists import choose_among
+from orchestrator.analysis.importance import knob_importance, spread
 from orchestrator.analysis.pareto import pareto_finalists
 from orchestrator.analysis.run_spec import RunSpec
+from orchestrator.analysis.trial_columns import TrialColumns
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement.stats import RatioInterval, paired_ratio, select
-from orchestrator.records import FULL_FIDELITY, RunFolder, SoakRecord, read_arrow
+from orchestrator.records import RunFolder, SoakRecord, read_arrow
 
 FAMILY_LEVEL = 0.95
 """Confidence that the intervals that are shown hold at once for all confirmed points."""
 
 DECISION_LEVEL = 0.98
 """The same for the intervals by which a winner is named: where no point is better, one is named in 1 % at most."""
+
+_BLOCK_COLUMNS = ("trial", "pair", "role", "failed_requests", "point", "workspace_rows", "workspace_bytes")
+_REQUEST_COLUMNS = ("trial", "request", "role", "error", "output_token_ids", "top2_gaps")
 
 _MEMORY = ("workspace_rows", "workspace_bytes", "workspace_alignment", "builders", "kv_blocks")
 
@@ -64,25 +69,29 @@ def best(run_path: Path | str) -> Answer:
     """
     run = RunFolder.open(run_path)
     spec = RunSpec.read(run.spec)
-    trials = _trials(run, spec)
+    trials = TrialColumns.read(run, spec)
     of_phase = pc.field("phase")
-    blocks = _by_trial(read_arrow(run.path, "blocks", where=(of_phase == "confirm") & ~pc.field("dropped")))
-    requests = _by_trial(read_arrow(run.path, "requests", where=of_phase == "accuracy"))
-    if missing := sorted(blocks.keys() - trials.keys()):
+    counted = (of_phase == "confirm") & ~pc.field("dropped")
+    metrics = [metric for metric, _ in spec.objectives]
+    blocks = _by_trial(read_arrow(run.path, "blocks", where=counted, columns=[*_BLOCK_COLUMNS, *metrics]))
+    if missing := sorted(blocks.keys() - set(trials.recorded[np.isin(trials.recorded, [*blocks])].tolist())):
         raise ChunksmithError(f"{run.path}: trial {missing[0]} was confirmed, but trials/ does not hold it.")
 
     # Before the first confirmation the search may go on, and choose others.
-    chosen = sorted({*_chosen(run, trials, spec), *blocks}) if blocks else []
+    chosen = sorted({*choose(trials, spec), *blocks}) if blocks else []
+    rows = trials.rows(chosen)
+    of_chosen = (of_phase == "accuracy") & pc.field("trial").isin(pa.array(chosen, pa.int32()))
+    requests = _by_trial(read_arrow(run.path, "requests", where=of_chosen, columns=_REQUEST_COLUMNS))
     level = 1 - (1 - FAMILY_LEVEL) / (len(chosen) * len(spec.objectives)) if chosen else None
     finalists: list[Finalist] = []
     if level is not None and len(spec.objectives) > 1:
-        rows = [trials[trial] for trial in chosen]
+        found = [rows[trial] for trial in chosen]
         strict = _strict(level)
-        finalists = pareto_finalists(run, spec, rows, blocks, requests, level=level, strict_level=strict)
+        finalists = pareto_finalists(run, spec, found, blocks, requests, level=level, strict_level=strict)
     elif level is not None:
-        finalists = [_finalist(run, trials[one], blocks.get(one, []), requests[one], spec, level) for one in chosen]
+        finalists = [_finalist(run, rows[one], blocks.get(one, []), requests[one], spec, level) for one in chosen]
     finalists.sort(key=lambda one: (_badness(one, spec), one.trial not in blocks, one.trial))
-    counts = _counts(trials.values())
+    counts = {what: dict(numbers) for what, numbers in trials.counts.items()}
     answer = partial(
         Answer,
         study=spec.study,
@@ -90,8 +99,8 @@ def best(run_path: Path | str) -> Answer:
         direction=spec.direction,
         counts=counts,
         baseline=spec.baseline_names,
-        by_load=best_by_load(run, trials.values(), spec.load_knobs, minimize=spec.minimize),
-        importance=_importance(run, trials.values(), spec),
+        by_load=best_by_load(trials, spec.load_knobs, minimize=spec.minimize),
+        importance=_importance(trials, spec),
     )
     if not finalists:
         return answer(decision="no clear winner", reason=_why_none_confirmed(counts["trials"]))
@@ -115,7 +124,7 @@ def best(run_path: Path | str) -> Answer:
         )
     else:
         reason = _obstacles(finalists)
-    row = trials[shown.trial]
+    row = rows[shown.trial]
     return answer(
         decision="winner" if winner else "no clear winner",
         reason=reason,
@@ -137,42 +146,25 @@ def best(run_path: Path | str) -> Answer:
     )
 
 
-def _trials(run: RunFolder, spec: RunSpec) -> dict[int, Row]:
-    trials: dict[int, Row] = {}
-    for row in read_arrow(run.path, "trials", where=FULL_FIDELITY).to_pylist():
-        if row["trial"] in trials:
-            raise ChunksmithError(f"{run.path}: trials/ holds trial {row['trial']} twice.")
-        if (row["metric"], row["direction"]) != (spec.metric, spec.direction):
-            raise ChunksmithError(
-                f"{run.path}: trial {row['trial']} has the objective {row['direction']} {row['metric']}, "
-                f"but {run.spec.name} says {spec.direction} {spec.metric}."
-            )
-        trials[row["trial"]] = row
-    return trials
-
-
-def _chosen(run: RunFolder, trials: Mapping[int, Row], spec: RunSpec) -> list[int]:
+def choose(trials: TrialColumns, spec: RunSpec) -> list[int]:
     """Trials that the sweep confirms, no point twice, the baseline itself left out."""
-    sign = 1 if spec.minimize else -1
-    complete = [row for row in trials.values() if row["outcome"] == "complete" and row["ratio"] is not None]
-    seen: list[Mapping[str, Any]] = []
-    ratios: dict[int, Sequence[float]] = {}
-    for row in sorted(complete, key=lambda row: (sign * row["ratio"], row["trial"])):
-        point = object_of(run, row, "point")
-        if point not in [spec.baseline_point(point), *seen]:
-            seen.append(point)
-            ratios[row["trial"]] = _ratios(row)
-    return choose_finalists(ratios, [way for _, way in spec.objectives], spec.confirm_points)
+    rows = trials.best_of_each_point(1.0 if spec.minimize else -1.0)
+    fixed = {name: spec.baseline.get(name) for name in spec.knobs if name not in spec.load_knobs}
+    like_baseline = [
+        code
+        for code in trials.with_values(fixed).tolist()
+        if trials.points[code] == spec.baseline_point(trials.points[code])
+    ]
+    rows = rows[~np.isin(trials.codes[rows], like_baseline)]
+    return choose_among(
+        trials.numbers[rows], trials.ratios[rows], [way for _, way in spec.objectives], spec.confirm_points
+    )
 
 
-def _ratios(trial: Row) -> list[float]:
-    return [one["ratio"] for one in trial["objectives"] or [trial]]
-
-
-def _importance(run: RunFolder, trials: Iterable[Row], spec: RunSpec) -> dict[str, float] | None:
-    complete = [row for row in trials if row["outcome"] == "complete" and row["ratio"] is not None]
-    points = [object_of(run, row, "point") for row in complete]
-    return knob_importance(points, [_ratios(row) for row in complete], [way for _, way in spec.objectives])
+def _importance(trials: TrialColumns, spec: RunSpec) -> dict[str, float] | None:
+    taken = spread(len(trials.numbers))
+    points = [trials.points[code] for code in trials.codes[taken].tolist()]
+    return knob_importance(points, trials.ratios[taken].tolist(), [way for _, way in spec.objectives])
 
 
 def _obstacles(finalists: Iterable[Finalist]) -> str:
@@ -275,12 +267,6 @@ def _memory(trial: Row, blocks: Sequence[Row]) -> dict[str, Any]:
         found = {block[name] for block in blocks if block["role"] == "baseline"}
         memory["baseline"][name] = found.pop() if len(found) == 1 else None
     return memory
-
-
-def _counts(trials: Iterable[Row]) -> dict[str, dict[str, int]]:
-    rows = list(trials)
-    failures = Counter(row["failure"] for row in rows if row["failure"] is not None)
-    return {"trials": dict(Counter(row["outcome"] for row in rows)), "failures": dict(failures)}
 
 
 def _why_none_confirmed(outcomes: Mapping[str, int]) -> str:

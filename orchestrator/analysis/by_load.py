@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis.confirmed import Row, object_of
-from orchestrator.records import RunFolder
+import numpy as np
+
+from orchestrator.analysis.trial_columns import TrialColumns
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,25 @@ class LoadBest:
     pairs: int
 
 
-def best_by_load(
-    run: RunFolder, trials: Iterable[Row], knobs: Sequence[str], *, minimize: bool
-) -> tuple[LoadBest, ...]:
+def best_by_load(trials: TrialColumns, knobs: Sequence[str], *, minimize: bool) -> tuple[LoadBest, ...]:
     """The best complete trial for each combination of values of the load's knobs, in the order of the trials.
 
     Args:
         knobs: Those of scope load; without any there is nothing to tell.
     """
-    found: dict[str, LoadBest] = {}
-    for row in sorted(trials, key=lambda row: row["trial"]) if knobs else ():
-        if row["outcome"] != "complete" or row["ratio"] is None:
-            continue
-        point = object_of(run, row, "point")
+    if not knobs or not trials.texts:
+        return ()
+    keys = [json.dumps({name: point[name] for name in knobs}, sort_keys=True) for point in trials.points]
+    loads = np.unique(keys, return_inverse=True)[1][trials.codes]
+    order = np.lexsort((trials.numbers, trials.ratios[:, 0] if minimize else -trials.ratios[:, 0], loads))
+    # The first of each load is its best trial; the loads come in the order in which trials had them.
+    best = order[np.flatnonzero(np.diff(loads[order], prepend=-1))]
+    best = best[np.argsort(np.unique(loads, return_index=True)[1])]
+    rows = trials.rows(trials.numbers[best].tolist())
+    found = []
+    for place in best.tolist():
+        row, point = rows[int(trials.numbers[place])], dict(trials.points[trials.codes[place]])
         load = {name: point.pop(name) for name in knobs}
-        key = json.dumps(load, sort_keys=True)
-        best = found.get(key)
-        if best is None or (row["ratio"] < best.ratio if minimize else row["ratio"] > best.ratio):
-            ends = (row["ratio"], row["ratio_low"], row["ratio_high"])
-            found[key] = LoadBest(load, row["trial"], point, *ends, pairs=row["pairs"])
-    return tuple(found.values())
+        ends = (row["ratio"], row["ratio_low"], row["ratio_high"])
+        found.append(LoadBest(load, row["trial"], point, *ends, pairs=row["pairs"]))
+    return tuple(found)

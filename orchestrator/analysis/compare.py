@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
-from scipy.stats import t as t_distribution
 
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.errors import ChunksmithError, UserError
+from orchestrator.measurement.distributions import t_quantile
 from orchestrator.records import FULL_FIDELITY, RunFolder, read_table
 
 FAMILY_LEVEL = 0.95
@@ -154,7 +154,7 @@ def _welch(first: np.ndarray, second: np.ndarray, difference: float, level: floa
     if variance == 0.0:
         return math.exp(difference), math.exp(difference)
     squares = sum(part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True))
-    half = float(t_distribution.ppf((1 + level) / 2, variance**2 / squares)) * math.sqrt(variance)
+    half = t_quantile(variance**2 / squares, (1 + level) / 2) * math.sqrt(variance)
     return math.exp(difference - half), math.exp(difference + half)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.errors import ChunksmithError
-from orchestrator.records import FULL_FIDELITY, RunFolder, parse_object, read_arrow, to_pandas
+from orchestrator.records import FULL_FIDELITY, RunFolder, parse_objects, read_arrow, to_pandas
 
 _COLUMNS = (
     *("trial", "point", "ratio", "ratio_low", "ratio_high", "pairs", "baseline_value", "candidate_value"),
@@ -35,10 +40,20 @@ class MeasuredPoints:
     spec: RunSpec
     frame: pd.DataFrame
 
-    @property
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """A number for each trial, from 0 in their order, the same where the points are."""
+        return np.asarray(pd.factorize(self.frame["point"])[0], dtype=np.int64)
+
+    @cached_property
+    def firsts(self) -> pd.DataFrame:
+        """The first trial of each point, in the order of ``groups``."""
+        return self.frame.iloc[np.unique(self.groups, return_index=True)[1]]
+
+    @cached_property
     def varied(self) -> list[str]:
         """Knobs with more than one value, in the order of the space."""
-        return [name for name in self.spec.knobs if self.frame[name].map(repr).nunique() > 1]
+        return [name for name in self.spec.knobs if _varies(self.firsts[name].tolist())]
 
     def require(self, least: int) -> MeasuredPoints:
         """Itself.
@@ -65,13 +80,23 @@ def read_points(run_path: Path | str, *, columns: Sequence[str] = _COLUMNS) -> M
     run = RunFolder.open(run_path)
     spec = RunSpec.read(run.spec)
     complete = (pc.field("outcome") == "complete") & pc.is_valid(pc.field("ratio")) & FULL_FIDELITY
-    table = read_arrow(run.path, "trials", where=complete, columns=columns).sort_by("trial")
+    table = read_arrow(run.path, "trials", where=complete, columns=columns, as_codes=["point"])
+    if (np.diff(table["trial"].to_numpy()) < 0).any():
+        table = table.sort_by("trial")
     # Many trials share few points: each text is read once.
-    coded = table["point"].combine_chunks().dictionary_encode()
-    objects = [parse_object(str(text), where=f"{run.path}: trials: point") for text in coded.dictionary.to_pylist()]
-    frame = to_pandas(table)
+    coded: Any = table["point"].unify_dictionaries().combine_chunks()
+    objects = parse_objects(coded.dictionary.to_pylist(), where=lambda _: f"{run.path}: trials: point")
+    place = table.schema.get_field_index("point")
+    frame = to_pandas(table.set_column(place, "point", coded.cast(pa.string())))
     codes = coded.indices.to_numpy(zero_copy_only=False)
     for name in spec.knobs:
         values = pd.Series([point.get(name) for point in objects], dtype=object)
         frame[name] = values.to_numpy()[codes] if len(objects) else pd.Series(dtype=object)
     return MeasuredPoints(run, spec, frame)
+
+
+def _varies(values: Sequence[Any]) -> bool:
+    """Whether there is more than one value; 1 and True are two."""
+    texts = map(repr, values)
+    first = next(texts, None)
+    return any(text != first for text in texts)

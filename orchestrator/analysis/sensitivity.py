@@ -6,18 +6,20 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import f as f_distribution
-from scipy.stats import t as t_distribution
 
 from orchestrator.analysis.points import MeasuredPoints
+from orchestrator.measurement.distributions import f_tail, t_quantile
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+
+COLUMNS = ("trial", "point", "ratio")
+"""What ``read_points`` has to read."""
 
 FEWEST = 4
 """Complete trials below which nothing is said."""
@@ -73,42 +75,31 @@ def sensitivity(points: MeasuredPoints) -> list[Effect]:
         ChunksmithError: Fewer than 4 complete trials.
     """
     frame = points.require(FEWEST).frame
-    groups = frame.assign(log=np.log(frame["ratio"].to_numpy(dtype=float))).groupby("point", sort=False)
-    firsts = frame.loc[groups.head(1).index]
+    logs = np.log(frame["ratio"].to_numpy(dtype=float))
     table = _Groups(
-        count=np.asarray(groups.size(), dtype=np.float64),
-        total=groups["log"].sum().to_numpy(dtype=float),
-        squares=float((np.log(frame["ratio"].to_numpy(dtype=float)) ** 2).sum()),
+        count=_summed(points.groups, np.ones(len(logs)), len(points.firsts)),
+        total=_summed(points.groups, logs, len(points.firsts)),
+        squares=float((logs**2).sum()),
+        knobs={(name,): _Factor.of(points.firsts[name]) for name in points.varied},
     )
-    factors = {name: _Factor.of(firsts[name]) for name in points.varied}
+    names = list(table.knobs)
     whole = _fit(table, [])
-    additive = _fit(table, list(factors.values()))
+    additive = _fit(table, names)
     mains = []
-    for name in factors:
-        without = _fit(table, [other for key, other in factors.items() if key != name])
-        levels = _levels(table, factors, name, additive)
-        mains.append(_effect((name,), without, additive, whole.rest, table.trials, levels))
+    for name in names:
+        without = _fit(table, [other for other in names if other != name])
+        mains.append(_effect(name, without, additive, whole.rest, table.trials, _levels(table, name, additive)))
     pairs = []
-    for first, second in itertools.combinations(factors, 2):
-        product = factors[first].times(factors[second])
-        full = _fit(table, [*factors.values(), product])
-        pairs.append(_effect((first, second), additive, full, whole.rest, table.trials, ()))
+    for first, second in itertools.combinations(names, 2):
+        full = _fit(table, [*names, (*first, *second)])
+        pairs.append(_effect((*first, *second), additive, full, whole.rest, table.trials, ()))
     mains.sort(key=lambda effect: -effect.share)
     pairs.sort(key=lambda effect: -effect.share)
     return [*mains, *(effect for effect in pairs if effect.share > 0)]
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """Trials by their point: how many, and the sum of their log ratios; the sum of squares of all log ratios."""
-
-    count: Floats
-    total: Floats
-    squares: float
-
-    @property
-    def trials(self) -> int:
-        return int(self.count.sum())
+Term: TypeAlias = tuple[str, ...]
+"""Names of the knobs whose combined values are the levels of a factor; none for the constant."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +111,66 @@ class _Factor:
 
     @staticmethod
     def of(column: pd.Series[Any]) -> _Factor:
-        levels = sorted({repr(value): value for value in column}.values(), key=_in_order)
-        code_of = {repr(value): code for code, value in enumerate(levels)}
-        codes = column.map(lambda value: code_of[repr(value)]).to_numpy(dtype=np.int64)
-        return _Factor(codes, tuple("default" if value is None else str(value) for value in levels))
+        values = column.tolist()
+        texts = [repr(value) for value in values]
+        level_of = dict(zip(texts, values, strict=True))
+        order = sorted(level_of, key=lambda text: _in_order(level_of[text]))
+        code_of = {text: code for code, text in enumerate(order)}
+        codes = np.fromiter((code_of[text] for text in texts), dtype=np.int64, count=len(texts))
+        return _Factor(codes, tuple("default" if level_of[text] is None else str(level_of[text]) for text in order))
 
     def times(self, other: _Factor) -> _Factor:
         """The combinations of both that occur."""
         codes, names = pd.factorize(self.codes * len(other.names) + other.codes)
         return _Factor(codes.astype(np.int64), tuple(map(str, names)))
+
+
+@dataclass
+class _Groups:
+    """Trials by their point. Many fits are made over them, and what two of them share is counted once.
+
+    Attributes:
+        count: Trials of each group.
+        total: Sum of their log ratios.
+        squares: Sum of squares of all log ratios.
+        knobs: The factors of the knobs that vary.
+    """
+
+    count: Floats
+    total: Floats
+    squares: float
+    knobs: dict[Term, _Factor]
+
+    def __post_init__(self) -> None:
+        constant = _Factor(np.zeros(len(self.count), dtype=np.int64), ("",))
+        self._factors: dict[Term, _Factor] = {(): constant, **self.knobs}
+        self._cells: dict[tuple[Term, Term], Floats] = {}
+
+    @property
+    def trials(self) -> int:
+        return int(self.count.sum())
+
+    def factor(self, term: Term) -> _Factor:
+        """The factor of a term of at most two knobs."""
+        if term not in self._factors:
+            self._factors[term] = self.knobs[term[:1]].times(self.knobs[term[1:]])
+        return self._factors[term]
+
+    def sums(self, term: Term, weights: Floats) -> Floats:
+        """Sum of weights of the groups at each level."""
+        factor = self.factor(term)
+        return _summed(factor.codes, weights, len(factor.names))
+
+    def cells(self, term: Term, other: Term) -> Floats:
+        """Trials by the levels of two terms."""
+        if (other, term) in self._cells:
+            return self._cells[other, term].T
+        if (term, other) not in self._cells:
+            first, second = self.factor(term), self.factor(other)
+            shape = len(first.names), len(second.names)
+            codes = first.codes * shape[1] + second.codes
+            self._cells[term, other] = _summed(codes, self.count, shape[0] * shape[1]).reshape(shape)
+        return self._cells[term, other]
 
 
 @dataclass(frozen=True)
@@ -150,22 +192,11 @@ class _Fit:
     rank: int
 
 
-def _fit(table: _Groups, factors: Sequence[_Factor]) -> _Fit:
+def _fit(table: _Groups, terms: Sequence[Term]) -> _Fit:
     # Counting is enough for the normal equations of one-hot columns; no column is ever written out.
-    blocks = [_Factor(np.zeros(len(table.count), dtype=np.int64), ("",)), *factors]
-    rows = []
-    for first in blocks:
-        row = []
-        for second in blocks:
-            cells = np.bincount(
-                first.codes * len(second.names) + second.codes,
-                weights=table.count,
-                minlength=len(first.names) * len(second.names),
-            )
-            row.append(cells.reshape(len(first.names), len(second.names)))
-        rows.append(row)
-    normal = np.block(rows)
-    right = np.concatenate([np.bincount(one.codes, weights=table.total, minlength=len(one.names)) for one in blocks])
+    terms = [(), *terms]
+    normal = np.block([[table.cells(term, other) for other in terms] for term in terms])
+    right = np.concatenate([table.sums(term, table.total) for term in terms])
     inverse = np.linalg.pinv(normal, rcond=1e-10, hermitian=True)
     solution = inverse @ right
     rest = max(0.0, table.squares - float(solution @ right))
@@ -173,23 +204,24 @@ def _fit(table: _Groups, factors: Sequence[_Factor]) -> _Fit:
 
 
 def _effect(
-    knobs: tuple[str, ...], without: _Fit, full: _Fit, total: float, trials: int, levels: tuple[LevelEffect, ...]
+    knobs: Term, without: _Fit, full: _Fit, total: float, trials: int, levels: tuple[LevelEffect, ...]
 ) -> Effect:
     explained, added, left = max(0.0, without.rest - full.rest), full.rank - without.rank, trials - full.rank
     p_value = None
     if added > 0 and left > 0 and full.rest > 1e-9 * total:
-        p_value = float(f_distribution.sf(explained / added / (full.rest / left), added, left))
+        p_value = f_tail(added, left, explained / added / (full.rest / left))
     # What is below this is rounding: the sums are differences of larger ones.
     share = explained / total if total > 0 and explained > 1e-9 * total else 0.0
     return Effect(knobs, share, added > 0, p_value, levels)
 
 
-def _levels(table: _Groups, factors: dict[str, _Factor], knob: str, fit: _Fit) -> tuple[LevelEffect, ...]:
+def _levels(table: _Groups, knob: Term, fit: _Fit) -> tuple[LevelEffect, ...]:
     """What the additive model gives at each value of a knob, averaged over the other knobs as the trials had them."""
-    factor, left = factors[knob], table.trials - fit.rank
+    factor, left = table.knobs[knob], table.trials - fit.rank
     variance = fit.rest / left if left > 0 else math.inf
-    start = 1 + sum(len(factors[name].names) for name in itertools.takewhile(lambda name: name != knob, factors))
-    counts = np.bincount(factor.codes, weights=table.count, minlength=len(factor.names))
+    before = itertools.takewhile(lambda name: name != knob, table.knobs)
+    start = 1 + sum(len(table.knobs[name].names) for name in before)
+    counts = table.sums(knob, table.count)
     found = []
     for level, name in enumerate(factor.names):
         row = fit.means.copy()
@@ -197,12 +229,15 @@ def _levels(table: _Groups, factors: dict[str, _Factor], knob: str, fit: _Fit) -
         row[start + level] = 1.0
         mean, low, high = float(row @ fit.solution), 0.0, math.inf
         if left > 0:
-            half = float(t_distribution.ppf(0.975, left)) * math.sqrt(
-                variance * max(0.0, float(row @ fit.inverse @ row))
-            )
+            half = t_quantile(left, 0.975) * math.sqrt(variance * max(0.0, float(row @ fit.inverse @ row)))
             low, high = math.exp(mean - half), math.exp(mean + half)
         found.append(LevelEffect(name, int(counts[level]), math.exp(mean), low, high))
     return tuple(found)
+
+
+def _summed(codes: Codes, weights: Floats, levels: int) -> Floats:
+    """Sum of the weights of each code below ``levels``."""
+    return np.bincount(codes, weights=weights, minlength=levels).astype(np.float64)
 
 
 def _in_order(value: object) -> tuple[bool, float, str]:

@@ -77,7 +77,8 @@ class Watch:
 
     def news(self) -> Iterator[TrialNews]:
         """Trials since the last call, as they ended."""
-        version = self.run.table("trials").stat().st_mtime_ns
+        folder = self.run.table("trials")
+        version = folder.stat().st_mtime_ns if folder.is_dir() else 0
         if version == self._version:
             return
         rows = read_table(self.run.path, "trials", where=FULL_FIDELITY, columns=_COLUMNS).sort_values("finished_at")

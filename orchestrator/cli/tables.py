@@ -11,9 +11,9 @@ from typing import Any
 import typer
 
 
-def show_json(value: Any) -> None:
+def show_json(value: Any, *, as_line: bool = False) -> None:
     """Print dataclasses, lists and numbers as one JSON document. JSON knows no infinity: it is ``null``."""
-    typer.echo(json.dumps(_plain(value), indent=1, allow_nan=False))
+    typer.echo(json.dumps(_plain(value), indent=None if as_line else 1, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

@@ -1,11 +1,20 @@
 """The run folder, its tables and their schemas. Needs neither Ray, torch nor vLLM."""
 
+from orchestrator.records.atomic import write_text_atomic
 from orchestrator.records.folder import RunFolder
 from orchestrator.records.provenance import collect
-from orchestrator.records.reader import FULL_FIDELITY, parse_object, read_arrow, read_table, read_trials, to_pandas
+from orchestrator.records.reader import (
+    FULL_FIDELITY,
+    parse_object,
+    parse_objects,
+    read_arrow,
+    read_table,
+    read_trials,
+    to_pandas,
+)
 from orchestrator.records.schemas import BLOCKS, REQUESTS, SCHEMA_VERSION, SCHEMAS, TRIALS
 from orchestrator.records.soak import SoakRecord, SoakState, soak_path
-from orchestrator.records.writer import write_rows, write_text_atomic
+from orchestrator.records.writer import write_parts, write_rows
 
 __all__ = [
     "BLOCKS",
@@ -19,11 +28,13 @@ __all__ = [
     "SoakState",
     "collect",
     "parse_object",
+    "parse_objects",
     "read_arrow",
     "read_table",
     "read_trials",
     "soak_path",
     "to_pandas",
+    "write_parts",
     "write_rows",
     "write_text_atomic",
 ]

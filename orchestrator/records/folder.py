@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.errors import ChunksmithError, UserError
+from orchestrator.records import table_folder
+from orchestrator.records.atomic import remove_temporary_files
 from orchestrator.records.schemas import SCHEMAS
-from orchestrator.records.writer import remove_temporary_files, write_empty_tables
+from orchestrator.records.writer import write_empty_table
 
 
 class RunFolder:
@@ -48,7 +50,8 @@ class RunFolder:
         except OSError as error:
             raise ChunksmithError(f"{path}: cannot make the run folder: {error.strerror}.") from error
         try:
-            write_empty_tables(run.path)
+            for table in SCHEMAS:
+                write_empty_table(run.path, table)
         except (OSError, ChunksmithError) as error:
             shutil.rmtree(run.path, ignore_errors=True)
             if existed:
@@ -102,6 +105,19 @@ class RunFolder:
             raise ValueError(f"unknown table {name!r}; known are {', '.join(SCHEMAS)}")
         return self.path / name
 
+    def hidden(self, name: str) -> Path:
+        """Folder in which a compaction makes a table's new files; what a kill leaves there is never needed."""
+        return self.path / f".{name}.compact"
+
+    def has_part(self, table: str, name: str) -> bool:
+        """Whether rows were written under a name, by this process or an earlier one.
+
+        Raises:
+            ValueError: ``table`` is not a table.
+            ChunksmithError: The file system refused.
+        """
+        return table_folder.has(self.table(table), name)
+
     def is_run(self) -> bool:
         """Whether a run was created here."""
         return self.spec.is_file() or self.table("trials").is_dir()
@@ -139,6 +155,8 @@ class RunFolder:
             os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             for folder in (self.path, *(self.table(name) for name in SCHEMAS)):
                 remove_temporary_files(folder)
+            for name in SCHEMAS:
+                shutil.rmtree(self.hidden(name), ignore_errors=True)
             yield
             # The file stays, empty: if it were removed, a waiting process could lock a file that nobody else can see.
             os.ftruncate(descriptor, 0)

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.records.schemas import SCHEMA_VERSION
+from orchestrator.records.schemas import SCHEMA_VERSION, SCHEMAS
 
 OLDEST: Final = 1
 
@@ -56,3 +56,22 @@ def migrate(data: pa.Table, table: str) -> pa.Table:
             column = pc.if_else(is_newer, data[name], filled)
             data = data.set_column(data.schema.get_field_index(name), field, column)
     return data
+
+
+def as_present(data: pa.Table, table: str) -> pa.Table:
+    """A whole file's rows in the present schema, whichever version wrote them.
+
+    Args:
+        data: All columns of a file.
+        table: Key of ``SCHEMAS``.
+
+    Raises:
+        pa.ArrowException: A column has another type.
+    """
+    schema = SCHEMAS[table]
+    columns = [
+        data[field.name].cast(field.type) if field.name in data.schema.names else pa.nulls(data.num_rows, field.type)
+        for field in schema
+    ]
+    filled = migrate(pa.Table.from_arrays(columns, names=schema.names), table)
+    return pa.Table.from_arrays(filled.columns, schema=schema)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import ChunksmithError
-from orchestrator.records.writer import write_text_atomic
+from orchestrator.records.atomic import write_text_atomic
 
 SoakState = Literal["passed", "failed", "not run"]
 

@@ -1,121 +1,76 @@
-"""Files that are either whole or not there: a kill or a full disk never leaves half of one.
-
-A file is written under a temporary name whose leading dot hides it from Parquet readers, flushed to the disk, and then
-renamed, which POSIX does in one step (rename(2)).
-"""
+"""Rows of the tables, checked against their schema."""
 
 from __future__ import annotations
 
+import itertools
 import operator
-import os
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from orchestrator.errors import ChunksmithError
+from orchestrator.records import manifest, table_folder
+from orchestrator.records.atomic import replace_file
+from orchestrator.records.manifest import Entry
 from orchestrator.records.schemas import SCHEMA_VERSION, SCHEMAS, Field
 
 EMPTY_PART = "part-empty"
 """Zero-row file that every table has. Its name must not start with ``.`` or ``_``: Parquet readers skip those."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.=+-]*(?:_+[A-Za-z0-9.=+-]+)*")
-_TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_rows(folder: Path, table: str, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Write rows as ``<folder>/<table>/<name>.parquet`` in one step; a file of that name is replaced.
+    """Write rows in one step; those that were written under the same name before are replaced.
 
     Args:
         folder: Folder of the run, which holds one folder per table.
         table: Key of ``SCHEMAS``.
-        name: File name without suffix: letters, digits and ``. = + - _``, beginning with a letter or digit. A name
-            that the trial fixes makes a repeated write harmless.
+        name: Letters, digits and ``. = + - _``, beginning with a letter or digit. A name that the trial fixes makes a
+            repeated write harmless.
         rows: One mapping per row. A nullable column may be left out. ``schema_version`` is filled in.
 
     Returns:
-        The file.
+        The file in which the rows are, with others.
 
     Raises:
         ValueError: Unknown table, or a row that does not fit the schema: the message names row and column.
         ChunksmithError: The file system refused, for instance because it is full. What was there before is untouched.
     """
-    data = _to_arrow(table, rows)
-    _check_name(name)
-    if name == EMPTY_PART:
-        raise ValueError(f"the name {EMPTY_PART!r} belongs to the empty file that every table has")
-    return _write_part(folder / table / f"{name}.parquet", data)
+    return write_parts(folder, table, {name: rows})[name]
 
 
-def write_empty_tables(folder: Path) -> None:
-    """Make every table's folder, each with a zero-row file, so that readers work before the first row is written."""
-    for table, schema in SCHEMAS.items():
-        target = folder / table / f"{EMPTY_PART}.parquet"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_part(target, schema.empty_table())
+def write_parts(folder: Path, table: str, parts: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, Path]:
+    """As ``write_rows``, for several names: those that were not there before are all written, or none is.
 
+    Args:
+        parts: Rows by the name.
 
-def write_text_atomic(path: Path, text: str) -> None:
-    """Write a UTF-8 text file in one step; an existing file is replaced.
-
-    Raises:
-        ChunksmithError: The file system refused. What was there before is untouched.
+    Returns:
+        The file of each.
     """
-    _replace_file(path, text.encode())
+    for name in parts:
+        _check_name(name)
+        if name == EMPTY_PART:
+            raise ValueError(f"the name {EMPTY_PART!r} belongs to the empty file that every table has")
+    # Checking a column costs more than its rows do.
+    data = _to_arrow(table, [row for rows in parts.values() for row in rows])
+    starts = itertools.accumulate((len(rows) for rows in parts.values()), initial=0)
+    sliced = {name: data.slice(start, len(parts[name])) for name, start in zip(parts, starts, strict=False)}
+    return table_folder.put(folder / table, sliced)
 
 
-def remove_temporary_files(folder: Path) -> None:
-    """Remove what a killed writer left in ``folder``. Only safe while nothing else writes there."""
-    for path in folder.glob(f".*{_TEMPORARY_SUFFIX}"):
-        path.unlink(missing_ok=True)
-
-
-def _write_part(path: Path, data: pa.Table) -> Path:
-    sink = pa.BufferOutputStream()
-    # Parts have few rows: a dictionary per column would cost time and bytes and save none.
-    pq.write_table(data, sink, compression="zstd", use_dictionary=False)
-    _replace_file(path, sink.getvalue())
-    return path
-
-
-def _replace_file(path: Path, content: bytes | pa.Buffer) -> None:
-    # Process and thread in the name: two writers never share a temporary file.
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}{_TEMPORARY_SUFFIX}"
-    try:
-        try:
-            _write_and_sync(temporary, content)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise ChunksmithError(f"{path}: cannot write: {error.strerror}. Earlier records are untouched.") from error
-
-
-def _write_and_sync(path: Path, content: bytes | pa.Buffer) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut: the folder's own entry has to reach the disk too (fsync(2))."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def write_empty_table(folder: Path, table: str) -> None:
+    """Make a table's folder with a zero-row file, so that readers work before the first row is written."""
+    target = folder / table / f"{EMPTY_PART}.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = table_folder.encode(SCHEMAS[table].empty_table(), [])
+    with manifest.locked(target.parent) as log:
+        entry = Entry.of(target.name, content, [])
+        replace_file(target, content, before=lambda: log.add(entry))
 
 
 def _check_name(name: str) -> None:

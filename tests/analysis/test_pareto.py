@@ -116,5 +116,5 @@ def test_finalists_are_chosen_by_all_objectives(run: Run) -> None:
     for number, ratios in enumerate([(0.9, 2.0), (0.5, 0.9), (0.6, 0.8), (0.7, 1.2), (0.95, 1.1), (0.8, 1.3)]):
         finalist(run, number, ratios)
     for number in (2, 4):
-        (run.folder.table("blocks") / f"confirm-{number:05}.parquet").unlink()
+        write_rows(run.path, "blocks", f"confirm-{number:05}", [])
     assert {one.trial for one in best(run.path).finalists} == {0, 1, 3, 5}

@@ -68,10 +68,11 @@ def test_another_schema_version_is_refused(run: RunFolder) -> None:
 
 
 def test_rows_of_the_version_before_are_read_beside_new_ones(run: RunFolder) -> None:
-    for name in ("new", "old"):
-        path = write_rows(run.path, "trials", name, [plain_row("trials", study=name, starting_s=1.5)])
+    path = write_rows(run.path, "trials", "new", [plain_row("trials", study="new", starting_s=1.5)])
     old = pq.read_table(path).drop_columns(["objectives", "starting_s"])
-    pq.write_table(old.set_column(0, old.schema.field(0), pa.array([3], pa.int32())), path)
+    old = old.set_column(0, old.schema.field(0), pa.array([3], pa.int32()))
+    old = old.set_column(1, old.schema.field(1), pa.array(["old"]))
+    pq.write_table(old, run.table("trials") / "old.parquet")
     found = {row["study"]: row for row in read_arrow(run.path, "trials").to_pylist()}
     assert (found["new"]["starting_s"], found["old"]["starting_s"]) == (1.5, None)
     assert found["old"]["objectives"] is None

@@ -9,15 +9,14 @@ from types import TracebackType
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-import optuna
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage
 from optuna_dashboard import wsgi
 
 from orchestrator.analysis.dashboard.artifacts import RunArtifacts
 from orchestrator.analysis.dashboard.view import RunView
 from orchestrator.errors import ChunksmithError, UserError
 from orchestrator.records import RunFolder
+from orchestrator.records.store import RUN_ATTR, Address, Place, open_storage
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -31,18 +30,18 @@ class Dashboard:
         port: 0 takes a free one.
 
     Raises:
-        UserError: The run has no study yet, or the address cannot be bound.
+        UserError: The run has no study yet, its storage does not answer, or the address cannot be bound.
     """
 
     def __init__(self, run: RunFolder, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        storage = RunView(_storage(run), run)
+        kept, study_id = _study(run)
+        storage = RunView(kept, run, study_id)
         application = _reading(wsgi(storage, artifact_store=RunArtifacts(run)))
         try:
             self._server = make_server(host, port, application, server_class=_Server, handler_class=_Handler)
         except OSError as error:
             raise UserError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from error
-        study = storage.get_all_studies()[0]
-        self.url = f"http://{host}:{self._server.server_port}/dashboard/studies/{study._study_id}"
+        self.url = f"http://{host}:{self._server.server_port}/dashboard/studies/{study_id}"
 
     def serve(self) -> None:
         """Serve until the process is interrupted or another thread closes it."""
@@ -63,14 +62,18 @@ class Dashboard:
         self._thread.join()
 
 
-def _storage(run: RunFolder) -> BaseStorage:
-    if not run.journal.exists():
+def _study(run: RunFolder) -> tuple[BaseStorage, int]:
+    """Where the study of a run is kept, and its identifier there."""
+    place = Place.read(run)
+    address = Address.parse(place.address)
+    if address.is_journal and not run.journal.exists():
         raise UserError(f"{run.path}: no study yet: {run.journal.name} is missing; a sweep writes it when it starts.")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(run.journal)))
-    if not storage.get_all_studies():
-        raise ChunksmithError(f"{run.journal}: holds no study yet; try again once the first trial was asked for.")
-    return storage
+    storage = open_storage(address, run.journal)
+    for study in storage.get_all_studies():
+        if address.is_journal or study.user_attrs.get(RUN_ATTR) == place.run:
+            return storage, study._study_id
+    where = run.journal if address.is_journal else address.text
+    raise ChunksmithError(f"{where}: holds no study of this run yet; try again once the first trial was asked for.")
 
 
 def _reading(application: Application) -> Application:

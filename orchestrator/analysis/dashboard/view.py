@@ -22,17 +22,19 @@ class ReadOnlyError(RuntimeError):
 
 
 class RunView(BaseStorage):
-    """Reads through another storage and adds what the records of a run know; refuses to write.
+    """Reads one study through another storage and adds what the records of its run know; refuses to write.
 
-    A sweep may be writing both. The records are read again when one of their folders has changed.
+    A sweep may be writing both. The records are read again when one of their folders has changed. Other studies in the
+    storage are not shown.
 
     Args:
         storage: Where the study is.
-        run: The run; its study is the only one that gets anything added.
+        run: The run.
+        study_id: The study's identifier in the storage.
     """
 
-    def __init__(self, storage: BaseStorage, run: RunFolder) -> None:
-        self._storage, self._run = storage, run
+    def __init__(self, storage: BaseStorage, run: RunFolder, study_id: int) -> None:
+        self._storage, self._run, self._study_id = storage, run, study_id
         self._lock = threading.Lock()
         self._version, self._overlay = "", EMPTY
 
@@ -52,7 +54,7 @@ class RunView(BaseStorage):
         return {**self._storage.get_study_system_attrs(study_id), **self._read(study_id).study}
 
     def get_all_studies(self) -> list[FrozenStudy]:
-        studies = deep(self._storage.get_all_studies())
+        studies = [deep(one) for one in self._storage.get_all_studies() if one._study_id == self._study_id]
         for study in studies:
             study.system_attrs = self.get_study_system_attrs(study._study_id)
         return studies
@@ -61,12 +63,7 @@ class RunView(BaseStorage):
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, trial_number)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        study = next(
-            one._study_id
-            for one in self._storage.get_all_studies()
-            if any(trial._trial_id == trial_id for trial in self._storage.get_all_trials(one._study_id, deepcopy=False))
-        )
-        return self._with(self._read(study), self._storage.get_trial(trial_id))
+        return self._with(self._read(self._study_id), self._storage.get_trial(trial_id))
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None

@@ -136,7 +136,7 @@ def test_a_run_without_a_study_is_the_users_mistake(tmp_path: Path) -> None:
 
 
 def test_a_view_follows_the_records_and_the_study(run: Run) -> None:
-    view = RunView(storage(run), run.folder)
+    view = RunView(storage(run), run.folder, 0)
     assert "outcome" not in view.get_all_trials(0)[2].user_attrs
     run.trial(2, outcome="infeasible", failure="slo", ratio=None)
     assert view.get_all_trials(0)[2].user_attrs["outcome"] == "infeasible"
@@ -149,12 +149,12 @@ def test_a_view_follows_the_records_and_the_study(run: Run) -> None:
 
 def test_a_lost_trial_says_nothing_of_its_point(run: Run) -> None:
     run.trial(1, outcome="lost", failure="node", ratio=None)
-    assert "constraints" not in RunView(storage(run), run.folder).get_trial(1).system_attrs
+    assert "constraints" not in RunView(storage(run), run.folder, 0).get_trial(1).system_attrs
 
 
 def test_damaged_records_take_the_place_of_the_answer(run: Run) -> None:
     run.trial(1, point="no object")  # type: ignore[arg-type]
-    attributes = RunView(storage(run), run.folder).get_study_system_attrs(0)
+    attributes = RunView(storage(run), run.folder, 0).get_study_system_attrs(0)
     assert "cannot be read" in attributes["dashboard:note_str:0"]
 
 
@@ -175,7 +175,7 @@ def test_damaged_records_take_the_place_of_the_answer(run: Run) -> None:
 )
 def test_a_view_refuses_to_write(run: Run, write: Any) -> None:
     with pytest.raises(ReadOnlyError):
-        write(RunView(storage(run), run.folder))
+        write(RunView(storage(run), run.folder, 0))
 
 
 def test_a_browser_shows_the_trials_apart(dashboard: Dashboard) -> None:

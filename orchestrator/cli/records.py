@@ -1,0 +1,169 @@
+"""``chunksmith records``: look after the files of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.arguments import AsJson, RunArgument, complete_from, complete_run
+
+records = typer.Typer(
+    help="Check, compact, merge or export the tables of a run.\n\nExample: chunksmith records check runs/cpu-demo",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@records.callback()
+def _records(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@records.command()
+def check(
+    run: RunArgument,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Move damaged files to the run's folder damaged, so that the rest is read.")
+    ] = False,
+    json_: AsJson = False,
+) -> None:
+    """Compare every file of a run with its checksum, also while a sweep writes; name what is damaged or missing.
+
+    Example: chunksmith records check runs/cpu-demo --repair
+    """
+    from orchestrator.cli.tables import show_json, show_table
+    from orchestrator.errors import ChunksmithError
+    from orchestrator.records import RunFolder
+    from orchestrator.records.checking import check as check_run
+
+    folder = RunFolder.open(run)
+    if repair:
+        with folder.lock():
+            found = check_run(folder, repair=True)
+    else:
+        found = check_run(folder)
+    faults = [fault for table in found for fault in table.faults]
+    if json_:
+        show_json([{**vars(table), "faults": [_plain(fault) for fault in table.faults]} for table in found])
+    else:
+        heads = ["table", "files", "rows", "MiB", "without checksum", "faults"]
+        rows = [
+            [
+                one.table,
+                str(one.files),
+                f"{one.rows:,}",
+                f"{one.size / 2**20:,.1f}",
+                str(one.unlisted),
+                str(len(one.faults)),
+            ]
+            for one in found
+        ]
+        show_table(heads, rows, numbers=heads[1:])
+        for fault in faults:
+            held = f" (parts: {fault.parts})" if fault.parts else ""
+            typer.echo(f"{fault.file} {fault.what}{held}" + (f"; {fault.mended}" if fault.mended else ""))
+    left = [fault for fault in faults if fault.mended is None]
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise ChunksmithError(f"{left[0].file} {left[0].what}{more}; --repair sets damaged files aside")
+
+
+@records.command()
+def compact(
+    run: RunArgument,
+    json_: AsJson = False,
+) -> None:
+    """Rewrite the tables of a run that has ended as few large files. A sweep gathers small ones itself as it goes.
+
+    Example: chunksmith records compact runs/cpu-demo
+    """
+    from orchestrator.cli.tables import show_json, show_table
+    from orchestrator.records import RunFolder
+    from orchestrator.records.compaction import compact as compact_run
+
+    folder = RunFolder.open(run)
+    with folder.lock():
+        found = compact_run(folder)
+    if json_:
+        show_json(found)
+        return
+    heads = ["table", "rows", "files before", "after", "MiB before", "MiB after"]
+    rows = [
+        [one.table, f"{one.rows:,}", *map(str, one.files), *(f"{size / 2**20:,.2f}" for size in one.size)]
+        for one in found
+    ]
+    show_table(heads, rows, numbers=heads[1:])
+
+
+@records.command()
+def merge(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of the runs.", show_default=False, autocompletion=complete_run)
+    ],
+    into: Annotated[Path, typer.Option(help="Folder of the new run.", show_default=False)],
+    json_: AsJson = False,
+) -> None:
+    """Write the rows of runs that differ in nothing but their points and seeds into one new run, to analyse together.
+
+    Example: chunksmith records merge runs/monday runs/tuesday --into runs/both
+    """
+    from orchestrator.cli.tables import show_json
+    from orchestrator.records import RunFolder
+    from orchestrator.records.merging import merge as merge_runs
+
+    rows = merge_runs([RunFolder.open(run) for run in runs], into)
+    if json_:
+        show_json({"run": str(into), "rows": dict(rows)})
+        return
+    typer.echo(f"{into}: " + ", ".join(f"{count:,} {table}" for table, count in rows.items()))
+
+
+@records.command()
+def export(
+    run: RunArgument,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the files, or its address: s3://bucket/folder, or what else pyarrow or fsspec knows.",
+            show_default=False,
+        ),
+    ],
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="csv, or parquet: one file per table, for DuckDB and others.",
+            autocompletion=complete_from(lambda: ("csv", "parquet")),
+        ),
+    ] = "csv",
+    table: Annotated[
+        list[str] | None, typer.Option(help="Table to write; repeat it for several. All if left out.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Write the tables of a run as single files, in the present schema; also while a sweep writes.
+
+    Example: chunksmith records export runs/cpu-demo --format parquet -o cpu-demo
+    """
+    from orchestrator.cli.tables import show_json
+    from orchestrator.records import SCHEMAS, RunFolder
+    from orchestrator.records.exporting import export as export_run
+
+    paths = export_run(RunFolder.open(run), output, form=format_, tables=table or tuple(SCHEMAS))
+    if json_:
+        show_json(paths)
+        return
+    for path in paths:
+        typer.echo(path)
+
+
+def _plain(fault: object) -> dict[str, object]:
+    from orchestrator.records.checking import Fault
+
+    assert isinstance(fault, Fault)
+    return {**vars(fault), "file": str(fault.file)}
