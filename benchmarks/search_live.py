@@ -37,6 +37,7 @@ from orchestrator.cluster import RayEngine, ray_session
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import PairPlan
 from orchestrator.measurement.stats import PooledNoise
+from orchestrator.records import RunFolder
 from orchestrator.search import Point
 from orchestrator.sweep import EnginePool, SweepSpec, load_spec
 from orchestrator.sweep.measure import Bench
@@ -106,8 +107,9 @@ class Search:
     def __init__(self, spec: SweepSpec, pool: EnginePool, folder: Path) -> None:
         self.kind, self.seed = spec.sampler.kind, spec.seed
         self.proposals = make_proposals(spec, spec.engine_config(), engines=2)
-        journal = folder / f"{self.kind}-{self.seed}.journal"
-        study = open_study(journal, name="search", proposals=self.proposals, directions=["minimize"])
+        run = RunFolder(folder / f"{self.kind}-{self.seed}")
+        run.path.mkdir()
+        study = open_study(run, name="search", proposals=self.proposals, directions=["minimize"])
         self._book = TrialBook(study, self.proposals, spec.trials)
         self._bench, self._plan, self._noise = Bench(spec, pool, lambda *_: None), _plan(spec), PooledNoise()
         self.points: list[Point] = []

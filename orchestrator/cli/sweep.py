@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, complete_run, complete_spec
+from orchestrator.cli.output import progress_console
 from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.cli.resume_command import resume_command
+from orchestrator.cli.slots import room_for
 from orchestrator.errors import ChunksmithError, UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from orchestrator.cluster import AuthMode
-    from orchestrator.cluster.actor import EngineKind
+    from orchestrator.cluster.engine_actor import EngineKind
     from orchestrator.records import RunFolder
     from orchestrator.sweep import SweepSpec
 
@@ -30,11 +35,20 @@ class Interrupted(ChunksmithError):
 
 def sweep(
     spec: Annotated[
-        Path | None, typer.Argument(help="Sweep spec (YAML). With --resume it may be left out: the latest run goes on.")
+        Path | None,
+        typer.Argument(
+            help="Sweep spec (YAML). With --resume it may be left out: the latest run goes on.",
+            autocompletion=complete_spec,
+        ),
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<study> if omitted.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/<study> if omitted.", autocompletion=complete_run)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an earlier run.")] = False,
     trials: Annotated[int | None, typer.Option(min=1, help="In place of the spec's number of trials.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, help="Trials measured at a time, in place of the spec's resources.parallel.")
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one if omitted.")
     ] = None,
@@ -42,17 +56,31 @@ def sweep(
     dashboard_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Show Ray's dashboard of a local cluster on this port.")
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Where Optuna keeps the study, in place of the spec's storage: journal, or a URL."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the command and environment of every engine; start nothing.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a sweep: measure, record, confirm the best, and say which configuration to deploy.
 
     Example: chunksmith sweep search_spaces/cpu_demo.yaml
     """
+    if dry_run:
+        if as_json:
+            raise UserError("--json: cannot go with --dry-run, whose answer is commands for a shell")
+        _print_engines(spec)
+        return
     auth = auth_mode(ray_auth)
-    folder, resolved, made_here = _open(spec, run, resume, trials)
-    go_on = resume_command(folder.path, address=address, ray_auth=ray_auth)
+    folder, resolved, made_here = _open(spec, run, resume, trials, storage)
+    console = progress_console(as_json=as_json)
+    go_on = resume_command(folder.path, address=address, ray_auth=ray_auth, parallel=parallel)
     try:
         with folder.lock():
-            _run(folder, resolved, address, auth, dashboard_port)
+            _run(folder, resolved, console, address, auth, dashboard_port, parallel or resolved.resources.parallel)
     except UserError:
         # Before the sweep began: the same command, mended, shall not find a run in its way.
         if not resume and not folder.provenance.exists():
@@ -69,24 +97,40 @@ def sweep(
         if not isinstance(error.__cause__, OSError):
             raise
         raise ChunksmithError(f"{error} Mend that, then: {go_on}") from error
-    _print_answer(folder)
+    _print_answer(folder, as_json=as_json)
+
+
+def _print_engines(spec: Path | None) -> None:
+    from orchestrator.cli.dry_run import engine_lines
+    from orchestrator.sweep import load_spec
+
+    if spec is None:
+        raise UserError("sweep --dry-run: give a spec, for instance search_spaces/cpu_demo.yaml")
+    for line in engine_lines(load_spec(spec)):
+        typer.echo(line)
 
 
 def _run(
-    folder: RunFolder, spec: SweepSpec, address: str | None, auth: AuthMode | None, dashboard_port: int | None
+    folder: RunFolder,
+    spec: SweepSpec,
+    console: Console,
+    address: str | None,
+    auth: AuthMode | None,
+    dashboard_port: int | None,
+    parallel: int | None,
 ) -> None:
-    from rich.console import Console
-
-    from orchestrator.cluster import RayEngine, engines_that_fit, ray_session
+    from orchestrator.cluster import NodeWatch, RayEngine, engines_that_fit, ray_session
     from orchestrator.sweep import Progress, Sweep
 
-    console = Console(highlight=False)
     progress = Progress(console, total=spec.trials, finalists=spec.confirm.points)
     size = spec.search_space().size
     console.print(f"study {spec.study}: {spec.trials} trials of {size} points, run {folder.path}")
 
+    nodes, limits = NodeWatch(progress.say), spec.timeouts.limits()
+
     def make_engine(kind: EngineKind = spec.engine.kind) -> RayEngine:
-        engine = RayEngine(folder.logs, kind=kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+        has = spec.resources
+        engine = RayEngine(folder.logs, kind=kind, cpus=has.cpus, gpus=has.gpus, timeouts=limits, nodes=nodes)
         progress.engine_state(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 
@@ -99,20 +143,25 @@ def _run(
             engines = engines_that_fit(wanted, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
             if engines < wanted:
                 progress.say("the cluster has room for one engine: pairs across two are measured in alternated starts")
+            room = room_for(spec, engines, parallel=parallel, is_local=address is None, say=progress.say)
             make_lab = partial(make_engine, "kernel_lab")
-            Sweep(spec, folder, make_engine, progress, engines=engines, make_lab=make_lab).run()
+            Sweep(spec, folder, make_engine, progress, engines=engines, make_lab=make_lab, room=room).run()
 
 
 def _open(
-    spec_path: Path | None, run: Path | None, resume: bool, trials: int | None
+    spec_path: Path | None, run: Path | None, resume: bool, trials: int | None, storage: str | None
 ) -> tuple[RunFolder, SweepSpec, bool]:
     """The run folder, the spec to go by, and whether the folder was made here. A new run gets its resolved spec."""
     from orchestrator.records import RunFolder, write_text_atomic
+    from orchestrator.records.store import Place
     from orchestrator.sweep import load_spec
 
     given = load_spec(spec_path) if spec_path is not None else None
     if given is not None and trials is not None:
         given = given.model_copy(update={"trials": trials})
+    at = {} if storage is None else {"storage": _checked_storage(storage)}
+    if given is not None:
+        given = given.model_copy(update=at)
     if not resume:
         if given is None:
             raise UserError("sweep: give a spec, for instance search_spaces/cpu_demo.yaml, or --resume")
@@ -129,11 +178,24 @@ def _open(
         run = DEFAULT_RUNS / given.study if given is not None else _latest_run()
     folder = RunFolder.open(run)
     recorded = load_spec(folder.spec)
+    if (place := Place.read(folder)).run:
+        # A database that was moved is where the last process found it.
+        recorded = recorded.model_copy(update={"storage": place.address})
+    recorded = recorded.model_copy(update=at)
     if given is not None:
         _require_same(given, recorded, spec_path, folder)
+        # What is recorded has no password.
+        recorded = recorded.model_copy(update={"storage": given.storage})
     elif trials not in (None, recorded.trials):
         raise UserError(f"--trials {trials}: the run has {recorded.trials} trials, and a resumed run keeps its spec")
     return folder, recorded, False
+
+
+def _checked_storage(given: str) -> str:
+    from orchestrator.records.store import Address
+
+    Address.parse(given, where="--storage")
+    return given
 
 
 def _remove(folder: RunFolder, made_here: bool) -> None:
@@ -169,10 +231,14 @@ def _latest_run() -> Path:
     return max(specs, key=lambda spec: spec.stat().st_mtime).parent
 
 
-def _print_answer(folder: RunFolder) -> None:
+def _print_answer(folder: RunFolder, *, as_json: bool) -> None:
     from rich.console import Console
 
     from orchestrator.analysis import best
     from orchestrator.analysis.render import render
 
-    render(best(folder.path), Console(highlight=False))
+    answer = best(folder.path)
+    if as_json:
+        typer.echo(answer.to_json())
+    else:
+        render(answer, Console(highlight=False))

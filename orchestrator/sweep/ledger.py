@@ -7,24 +7,30 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow.compute as pc
 
 from orchestrator.analysis.finalists import choose_finalists
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement import PairedMeasurement, Role
+from orchestrator.measurement import PairedMeasurement
 from orchestrator.measurement.stats import PooledNoise, RatioInterval, paired_ratio
-from orchestrator.records import FULL_FIDELITY, RunFolder, SoakRecord, read_arrow, write_rows
+from orchestrator.records import FULL_FIDELITY, RunFolder, SoakRecord, read_arrow, write_parts
 from orchestrator.search import Point, serve_command
-from orchestrator.sweep.rows import Outcome, Phase, PlacedBlock, TrialResult, block_rows, request_rows, trial_row
+from orchestrator.sweep.rows import Outcome, Phase, PlacedBlock, Row, TrialResult, block_rows, request_rows, trial_row
 from orchestrator.sweep.spec import SweepSpec
 
 Kind = Literal["trial", "confirm", "accuracy", "unconfirmed", "soak"]
 Values = tuple[Sequence[float], Sequence[float]]
 """One objective of the candidate's blocks and of the baseline's, by pair."""
+
+_COLUMNS = (
+    *("trial", "outcome", "point", "ratio", "ratio_low", "ratio_high", "pairs", "objectives"),
+    *("failure", "failure_detail", "engine_log", "measuring_s", "starting_s", "reused_from"),
+)
+"""What ``_learn`` reads of a row of ``trials``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +63,12 @@ class TrialRecord:
 class Ledger:
     """Writes the three tables of one study, under names that the trial's number fixes, and reads them back.
 
+    One thread records trials; confirmations may come from several. What a trial adds is learned in a time that does not
+    grow with their number.
+
     Attributes:
         trials: Every recorded trial by its number, those of an earlier process too. So are the others:
-        noise: Spread of the first objective's pairs in the complete trials.
+        noise: Spread of the first objective's pairs in the complete trials; whoever takes it keeps it as it was.
         best: The complete trial with the best ratio; None before there is one.
     """
 
@@ -70,50 +79,65 @@ class Ledger:
         self.trials: dict[int, TrialRecord] = {}
         self._metrics = [one.metric for one in spec.all_objectives]
         self._noises = [PooledNoise() for _ in self._metrics]
-        self.noise = self._noises[0]
         self.best: TrialRecord | None = None
         values = self._recorded_values()
-        for row in read_arrow(run.path, "trials", where=FULL_FIDELITY).sort_by("trial").to_pylist():
+        rows = read_arrow(run.path, "trials", where=FULL_FIDELITY, columns=_COLUMNS)
+        for row in rows.sort_by("trial").to_pylist():
             self._learn(row, values.get(row["trial"], []))
 
-    def write_trial(self, result: TrialResult, placed: Sequence[PlacedBlock]) -> None:
-        """Record a trial, its row last: what has a row has all its blocks."""
-        if placed or self._file("blocks", "trial", result.number).exists():
+    @property
+    def noise(self) -> PooledNoise:
+        return copy(self._noises[0])
+
+    def write_trials(self, ended: Sequence[tuple[TrialResult, Sequence[PlacedBlock]]]) -> None:
+        """Record trials with their blocks, their rows last: what has a row has all its blocks. Many at a time cost
+        little more than one."""
+        blocks = {
+            result.number: placed
+            for result, placed in ended
             # The second case: a process died between the blocks and the row, and now the trial failed.
-            self._write_blocks("trial", result.number, "search", placed)
+            if placed or self._run.has_part("blocks", _name("trial", result.number))
+        }
+        if blocks:
+            self._write_blocks("trial", "search", blocks)
+        found = {_name("trial", result.number): self._row(result) for result, _ in ended}
+        write_parts(self._run.path, "trials", {name: [row] for name, (row, _) in found.items()})
+        for row, values in found.values():
+            self._learn(row, values)
+
+    def _row(self, result: TrialResult) -> tuple[Row, Sequence[Values]]:
         values = self._values(result.measurement) if result.measurement else []
         serve = serve_command(self._base, result.point)
-        row = trial_row(self._spec, result, serve, self._intervals(result.measurement, values))
-        write_rows(self._run.path, "trials", _name("trial", result.number), [row])
-        self._learn(row, values)
+        return trial_row(self._spec, result, serve, self._intervals(result.measurement, values)), values
 
     def write_confirmation(self, number: int, placed: Sequence[PlacedBlock], greedy: Sequence[PlacedBlock]) -> None:
         """Record a confirmation, the accuracy phase first: what ``is_confirmed`` has everything."""
-        self._write_blocks("accuracy", number, "accuracy", greedy)
-        self._write_blocks("confirm", number, "confirm", placed)
+        self._write_blocks("accuracy", "accuracy", {number: greedy})
+        self._write_blocks("confirm", "confirm", {number: placed})
 
     def write_failed_confirmation(self, number: int, placed: Sequence[PlacedBlock]) -> None:
         """Record what was measured of a confirmation that failed. It counts for nothing, and is made again when the
         study is resumed."""
         if placed:
-            self._write_blocks("unconfirmed", number, "confirm", placed)
+            self._write_blocks("unconfirmed", "confirm", {number: placed})
 
     def write_soak(self, number: int, placed: Sequence[PlacedBlock], record: SoakRecord) -> None:
         """Record a soak, its result last. A later soak of the trial takes its place."""
-        self._write_blocks("soak", number, "soak", placed)
+        self._write_blocks("soak", "soak", {number: placed})
         record.write(self._run.path)
 
     def is_confirmed(self, number: int) -> bool:
         """Whether a trial's confirmation is recorded."""
-        return all(self._file(table, "confirm", number).exists() for table in ("requests", "blocks"))
+        return all(self._run.has_part(table, _name("confirm", number)) for table in ("requests", "blocks"))
 
     def finalists(self) -> list[int]:
         """Numbers of the trials to confirm, no point twice, the baseline itself left out."""
-        seen: list[Point] = []
+        seen: set[str] = set()
         ratios: dict[int, Sequence[float]] = {}
         for number, trial in self._best_first():
-            if trial.point not in [self._spec.baseline_at(trial.point), *seen]:
-                seen.append(trial.point)
+            key = json.dumps(dict(trial.point), sort_keys=True)
+            if trial.point != self._spec.baseline_at(trial.point) and key not in seen:
+                seen.add(key)
                 ratios[number] = trial.ratios
         directions = [one.direction for one in self._spec.all_objectives]
         return choose_finalists(ratios, directions, self._spec.confirm.points)
@@ -177,34 +201,31 @@ class Ledger:
             return interval.ratio < best.interval.ratio
         return interval.ratio > best.interval.ratio
 
-    def _recorded_values(self) -> dict[int, list[Values]]:
+    def _recorded_values(self) -> Mapping[int, Sequence[Values]]:
         counted = (pc.field("phase") == "search") & ~pc.field("dropped") & FULL_FIDELITY
-        rows: dict[int, list[dict[str, Any]]] = {}
-        for row in read_arrow(self._run.path, "blocks", where=counted).sort_by("pair").to_pylist():
-            rows.setdefault(row["trial"], []).append(row)
+        columns = ["trial", "role", *self._metrics]
+        found = read_arrow(self._run.path, "blocks", where=counted, columns=["pair", *columns]).sort_by("pair")
+        values: dict[int, list[tuple[list[float], list[float]]]] = {}
+        for trial, role, *metrics in zip(*(found[name].to_pylist() for name in columns), strict=True):
+            of_trial = values.setdefault(trial, [([], []) for _ in self._metrics])
+            for of_metric, value in zip(of_trial, metrics, strict=True):
+                of_metric[0 if role == "candidate" else 1].append(value)
+        return values
 
-        def of(trial: int, role: Role, metric: str) -> list[float]:
-            return [row[metric] for row in rows[trial] if row["role"] == role]
-
-        return {
-            trial: [(of(trial, "candidate", one), of(trial, "baseline", one)) for one in self._metrics]
-            for trial in rows
-        }
-
-    def _write_blocks(self, kind: Kind, number: int, phase: Phase, placed: Sequence[PlacedBlock]) -> None:
-        name, folder = _name(kind, number), self._run.path
-        # Each waits for the disk, and neither for the other: a trial's row comes after both.
-        requests = self._disk.submit(
-            write_rows, folder, "requests", name, request_rows(self._spec, number, phase, placed)
+    def _write_blocks(self, kind: Kind, phase: Phase, placed: Mapping[int, Sequence[PlacedBlock]]) -> None:
+        """Record blocks of trials, by their numbers."""
+        folder = self._run.path
+        requests, blocks = (
+            {_name(kind, number): rows_of(self._spec, number, phase, some) for number, some in placed.items()}
+            for rows_of in (request_rows, block_rows)
         )
+        # Each waits for the disk, and neither for the other: a trial's row comes after both.
+        written = self._disk.submit(write_parts, folder, "requests", requests)
         try:
-            write_rows(folder, "blocks", name, block_rows(self._spec, number, phase, placed))
+            write_parts(folder, "blocks", blocks)
         finally:
             # Also when the other failed: nothing is written behind the back of who mends the disk.
-            requests.result()
-
-    def _file(self, table: str, kind: Kind, number: int) -> Path:
-        return self._run.table(table) / f"{_name(kind, number)}.parquet"
+            written.result()
 
 
 def _name(kind: Kind, number: int) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.cluster import certain_labels
 from orchestrator.engines import Engine, EngineConfig, EngineError, EngineInfo
 from orchestrator.errors import ChunksmithError
 from orchestrator.search import Point, engine_config
@@ -26,8 +27,11 @@ class WarmEngine:
     """Whether its start was made known; it may be without being warm, when its first block failed."""
 
 
-CERTAIN_LABELS = frozenset({"plugin-refused", "resources", "lab-shape", "workspace-too-small"})
+CERTAIN_LABELS = certain_labels() | {"plugin-refused", "resources", "lab-shape", "workspace-too-small"}
 """Failures of a start that a second try cannot mend."""
+
+MOST_LOST_STARTS = 6
+"""So many starts of one group in a row that were lost are no bad luck any more. A start that found no room is none."""
 
 
 class BaselineError(ChunksmithError):
@@ -38,7 +42,8 @@ class EnginePool:
     """Keeps at most ``capacity`` engines, 1 or 2: with one, asking for another group stops it.
 
     A start that fails is tried once more, since the reason may pass (memory that an earlier process still held). What
-    fails again is taken to lie in the group's values: it is remembered, and not tried a third time.
+    fails again is taken to lie in the group's values: it is remembered, and not tried a third time. A start that was
+    lost is the caller's to try again, up to ``MOST_LOST_STARTS``.
     """
 
     def __init__(
@@ -48,6 +53,12 @@ class EnginePool:
         self.capacity = capacity
         self._engines: dict[str, WarmEngine] = {}
         self._refused: dict[str, EngineError] = {}
+        self._lost_starts: dict[str, int] = {}
+
+    @property
+    def groups(self) -> list[Point]:
+        """Those whose engines are there."""
+        return [engine.group for engine in self._engines.values()]
 
     def get(self, group: Point) -> WarmEngine:
         """The engine of a group, started if it is not there.
@@ -88,16 +99,22 @@ class EnginePool:
             try:
                 info = engine.start(engine_config(self._base, group))
             except EngineError as failure:
-                if failure.lost:
+                if failure.lost and not self._is_lost_too_often(key, failure):
                     raise
-                if error is None and failure.label not in CERTAIN_LABELS:
+                if error is None and not failure.lost and failure.label not in CERTAIN_LABELS:
                     error = failure
                     continue
                 if key == _key(self._baseline_group):
                     raise BaselineError(f"the baseline's engine does not start: {failure}") from failure
-                self._refused[key] = failure
-                raise
+                self._refused[key] = EngineError(failure.label, failure.detail, log_path=failure.log_path)
+                raise self._refused[key] from failure
+            self._lost_starts.pop(key, None)
             return WarmEngine(group, engine, info)
+
+    def _is_lost_too_often(self, key: str, failure: EngineError) -> bool:
+        if failure.label != "no-room":
+            self._lost_starts[key] = self._lost_starts.get(key, 0) + 1
+        return self._lost_starts.get(key, 0) >= MOST_LOST_STARTS
 
 
 def _key(group: Point) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,15 @@ from rich.text import Text
 from orchestrator.measurement.stats import RatioInterval
 from orchestrator.search import Point
 
+_MOST_SHOWN = 8
+"""Lines of what is being measured, on a terminal."""
+
 
 @dataclass
 class Progress:
     """State of the display. ``total`` counts the trials of the search; confirmations come on top.
 
-    Use it as a context manager. Every method may be called at any time.
+    Use it as a context manager. Every method may be called at any time, and by any thread.
     """
 
     console: Console
@@ -28,11 +32,14 @@ class Progress:
     done: int = 0
     phase: str = "search"
     engine: str = "none"
-    current: str = ""
     best: str = "none yet"
-    _spans: list[float] = field(default_factory=list)
-    _begun: float = 0.0
+    _current: dict[str, str] = field(default_factory=dict)
+    _begun: dict[str, float] = field(default_factory=dict)
+    _spent_s: float = 0.0
+    _ended: int = 0
+    _most: int = 1
     _live: Live | None = None
+    _changing: threading.RLock = field(default_factory=threading.RLock)
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
@@ -50,37 +57,47 @@ class Progress:
         self.console.print(Text(text), soft_wrap=True)
 
     def engine_state(self, state: str) -> None:
-        """What the engine is doing, for instance ``starting engine-1``."""
-        if state != self.engine:
-            self.engine = state
-            self._changed(f"engine: {state}")
+        """What an engine is doing, for instance ``starting engine-1``."""
+        with self._changing:
+            if state != self.engine:
+                self.engine = state
+                self._changed(f"engine: {state}")
 
-    def engine_is_warm(self, state: str) -> None:
-        """An engine has started. Its start is left out of the time that a trial takes, and so of the time left."""
-        self._begun = time.monotonic()
-        self.engine_state(state)
+    def engine_is_warm(self, state: str, label: str | None = None) -> None:
+        """An engine has started, for the trial of that label. Its start is left out of the time that a trial takes, and
+        so of the time left. Without a label there is one trial at a time."""
+        with self._changing:
+            for one in self._begun if label is None else [label]:
+                self._begun[one] = time.monotonic()
+            self.engine_state(state)
 
     def begin(self, label: str, point: Point) -> None:
-        """A trial or a confirmation begins."""
-        self._begun = time.monotonic()
-        self.current = f"{label}: {describe(point)}"
-        self._changed(None)
+        """A trial or a confirmation begins, or begins again. Labels of those that run at a time differ."""
+        with self._changing:
+            self._begun[label] = time.monotonic()
+            self._current[label] = f"{label}: {describe(point)}"
+            self._most = max(self._most, len(self._current))
+            self._changed(None)
 
     def end(self, label: str, point: Point, verdict: str) -> None:
         """It ended. ``verdict`` is the ratio in words, or the failure."""
-        seconds = time.monotonic() - self._begun
-        self._spans.append(seconds)
-        self.done += 1
-        left = f", {duration(self.left_s())} left" if self.left_s() else ""
-        self.say(f"{label}: {describe(point)}: {verdict} ({seconds:.1f} s{left})")
-        self._changed(None)
+        with self._changing:
+            seconds = time.monotonic() - self._begun.pop(label)
+            del self._current[label]
+            self._spent_s += seconds
+            self._ended += 1
+            self.done += 1
+            left = f", {duration(self.left_s())} left" if self.left_s() else ""
+            self.say(f"{label}: {describe(point)}: {verdict} ({seconds:.1f} s{left})")
+            self._changed(None)
 
     def best_so_far(self, point: Point, interval: RatioInterval) -> None:
         """The best point of the trials so far; a line of its own whenever it changes."""
         best = f"{describe_interval(interval)} at {describe(point)}"
-        if best != self.best:
-            self.best = best
-            self._changed(f"best so far: {best}")
+        with self._changing:
+            if best != self.best:
+                self.best = best
+                self._changed(f"best so far: {best}")
 
     def climb(self, points: int) -> None:
         """So many short measurements come before the trials."""
@@ -100,9 +117,9 @@ class Progress:
 
     def left_s(self) -> float:
         """Seconds that the rest will take, if it goes on as it did; 0 before anything ended."""
-        if not self._spans:
+        if not self._ended:
             return 0.0
-        return max(self.total + self.finalists - self.done, 0) * sum(self._spans) / len(self._spans)
+        return max(self.total + self.finalists - self.done, 0) * self._spent_s / self._ended / self._most
 
     def _changed(self, line: str | None) -> None:
         if self._live is not None:
@@ -113,7 +130,9 @@ class Progress:
     def _render(self) -> Any:
         table = Table.grid(padding=(0, 2))
         table.add_row("done", f"{self.done} of {self.total} trials and {self.finalists} confirmations")
-        table.add_row("now", self.current or "-")
+        running = list(self._current.values())
+        more = [f"and {len(running) - _MOST_SHOWN} more"] if len(running) > _MOST_SHOWN else []
+        table.add_row("now", "\n".join([*running[:_MOST_SHOWN], *more]) or "-")
         table.add_row("best so far", self.best)
         table.add_row("engine", self.engine)
         table.add_row("time left", duration(self.left_s()) if self.left_s() else "-")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from optuna.samplers import BaseSampler
 from orchestrator.engines import EngineConfig, KnobValue
 from orchestrator.errors import ChunksmithError
 from orchestrator.search import Point, Space, group_schedule
+from orchestrator.search.flags import is_load
 from orchestrator.search.memory import EarlierRun, MemorySampler
 from orchestrator.search.portfolio import GroupCost, PortfolioSampler
 from orchestrator.search.sampler import ScheduledSampler
@@ -20,6 +21,8 @@ from orchestrator.sweep.spec import SweepSpec
 
 MOST_POINTS: Final = 100_000
 """Points of a sample of a space that is too large to list; a smaller one is searched whole."""
+
+WarmNow = Callable[[], Sequence[Point]]
 
 _START_S, _TRIAL_S = 60.0, 20.0
 """Seconds of an engine start and of a trial, until the first ones were measured."""
@@ -42,7 +45,12 @@ class Proposals:
 
 
 def make_proposals(
-    spec: SweepSpec, base: EngineConfig, *, engines: int, earlier: Sequence[EarlierRun] = ()
+    spec: SweepSpec,
+    base: EngineConfig,
+    *,
+    engines: int,
+    earlier: Sequence[EarlierRun] = (),
+    warm_now: WarmNow | None = None,
 ) -> Proposals:
     """The proposals of a study.
 
@@ -50,13 +58,15 @@ def make_proposals(
         base: What every engine of the study has in common.
         engines: How many engines may be warm at a time, 1 or 2. The baseline's is one of them.
         earlier: Runs that propose some of the points.
+        warm_now: Where there are several pools, the groups that are warm in the one that a point is proposed for.
 
     Raises:
         ChunksmithError: No point is left.
     """
     space = spec.search_space()
     listed = space.valid_points(MOST_POINTS, seed=spec.seed)
-    points = [point for point in listed if not equals_baseline(point, spec.baseline_at(point), base)]
+    at_baseline = _equal_to_baseline(spec, base)
+    points = [point for point in listed if not at_baseline(point)]
     if not points:
         raise ChunksmithError("no point of the space can be measured: each one breaks a constraint or is the baseline")
     occurring = {knob.name: {(type(point[knob.name]), point[knob.name]) for point in points} for knob in space.knobs}
@@ -64,9 +74,10 @@ def make_proposals(
         knob.name: tuple(value for value in knob.values if (type(value), value) in occurring[knob.name])
         for knob in space.knobs
     }
-    sampler = _sampler(spec, space, points, choices, engines)
+    cost = _cost(spec, space, engines, warm_now)
+    sampler = _sampler(spec, space, points, choices, cost)
     if earlier:
-        sampler = MemorySampler(sampler, points, earlier, seed=spec.seed, cost=_cost(spec, space, engines))
+        sampler = MemorySampler(sampler, points, earlier, seed=spec.seed, cost=cost)
     return Proposals(points, choices, sampler)
 
 
@@ -77,12 +88,20 @@ def ruled_out(spec: SweepSpec, space: Space, base: EngineConfig, point: Point) -
     return space.violated(point)
 
 
+def _equal_to_baseline(spec: SweepSpec, base: EngineConfig) -> Callable[[Point], bool]:
+    """Tells whether a point is the baseline's; for many points."""
+    if any(is_load(name) for name in spec.space):
+        return lambda point: equals_baseline(point, spec.baseline_at(point), base)
+    baseline = spec.baseline_point()
+    return lambda point: equals_baseline(point, baseline, base)
+
+
 def _sampler(
     spec: SweepSpec,
     space: Space,
     points: Sequence[Point],
     choices: Mapping[str, tuple[KnobValue, ...]],
-    engines: int,
+    cost: GroupCost | None,
 ) -> BaseSampler:
     kind, startup = spec.sampler.kind, spec.sampler.startup
     distributions = {name: CategoricalDistribution(values) for name, values in choices.items()}
@@ -96,7 +115,7 @@ def _sampler(
         points,
         seed=spec.seed,
         distributions=distributions,
-        cost=_cost(spec, space, engines),
+        cost=cost,
         start=startup,
         records_gain=spec.stop is not None,
     )
@@ -108,8 +127,8 @@ def _first_group(spec: SweepSpec, space: Space) -> tuple[list[str], Point]:
     return knobs, {name: baseline[name] for name in knobs}
 
 
-def _cost(spec: SweepSpec, space: Space, engines: int) -> GroupCost | None:
+def _cost(spec: SweepSpec, space: Space, engines: int, warm_now: WarmNow | None) -> GroupCost | None:
     knobs, group = _first_group(spec, space)
     if not knobs:
         return None
-    return GroupCost(knobs=knobs, start_s=_START_S, trial_s=_TRIAL_S, warm=engines - 1, kept=group)
+    return GroupCost(knobs=knobs, start_s=_START_S, trial_s=_TRIAL_S, warm=engines - 1, kept=group, warm_now=warm_now)

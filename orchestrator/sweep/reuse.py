@@ -100,6 +100,8 @@ def conditions(spec: Mapping[str, Any]) -> str:
     """What of a resolved spec decides a measurement, as text that is equal where it is."""
     scopes = {name: section["scope"] for name, section in spec["space"].items()}
     kept = {key: spec.get(key) for key in _CONDITIONS}
+    # How many are measured at a time, each on its own engine, is no condition of any of them.
+    kept["resources"] = {key: value for key, value in (spec.get("resources") or {}).items() if key != "parallel"}
     return json.dumps({**kept, "baseline": scoped(spec["baseline"], scopes)}, sort_keys=True)
 
 

@@ -60,7 +60,7 @@ class RungRecords:
     def write(self, fidelity: Fidelity, result: TrialResult, placed: Sequence[PlacedBlock]) -> RungRecord:
         """Record a measurement, its row in ``trials`` last: what has a row has all its blocks."""
         name, folder, number = f"{fidelity}-{result.number:05d}", self._run.path, result.number
-        if placed or (self._run.table("blocks") / f"{name}.parquet").exists():
+        if placed or self._run.has_part("blocks", name):
             # The second case: a process died between the blocks and the row, and now there are none.
             write_rows(folder, "requests", name, request_rows(self._spec, number, "search", placed))
             blocks = block_rows(self._spec, number, "search", placed)

@@ -13,6 +13,7 @@ from orchestrator.engines.kernel_lab import lab_args
 from orchestrator.measurement import Direction, PairPlan, Slo
 from orchestrator.measurement.pairing import FEWEST_TO_DECIDE
 from orchestrator.models import TinyMLAConfig, tiny_model
+from orchestrator.records.store import JOURNAL, Address, mask
 from orchestrator.search import Space
 from orchestrator.search.flags import is_load
 from orchestrator.search.serve import LAB_MODEL
@@ -23,6 +24,7 @@ from orchestrator.sweep.load_section import LOADS, WORKLOADS, Load, Workload, se
 from orchestrator.sweep.memory_section import MemorySection
 from orchestrator.sweep.search_section import SamplerSection, StopSection
 from orchestrator.sweep.space_builder import TINY_MODEL, build_space
+from orchestrator.sweep.timeouts_section import TimeoutsSection
 from orchestrator.vllm_plugin import PluginSettings
 from orchestrator.workloads import ArrivalKind, ClosedLoop, FixedLength, RandomTokens, WorkloadKind
 
@@ -144,17 +146,24 @@ class SoakSection(_Section):
 
 
 class ResourcesSection(_Section):
-    """What Ray sets aside for one engine."""
+    """What Ray sets aside for one engine, and how many trials are measured at a time.
+
+    Attributes:
+        parallel: Each of them has warm engines of its own. Left out, as many as the cluster has room for: with GPUs all
+            that fit, without GPUs one for each node.
+    """
 
     cpus: Share = 1.0
     gpus: Share = 0.0
+    parallel: Count | None = None
 
 
 class SweepSpec(_Section):
     """A sweep. ``baseline`` names the values to compare with; a knob that it leaves out keeps its value at engine
     start there: what ``engine`` gives, else vLLM's own default. ``model`` may be left out for the kernel lab alone.
 
-    ``workloads`` and ``loads`` are those that the knobs ``workload`` and ``load`` choose among, by name.
+    ``workloads`` and ``loads`` are those that the knobs ``workload`` and ``load`` choose among, by name. ``storage`` is
+    where Optuna keeps the study: see ``address``.
     """
 
     version: Literal[1]
@@ -178,12 +187,14 @@ class SweepSpec(_Section):
     stop: StopSection | None = None
     fidelity: FidelitySection | None = None
     memory: MemorySection | None = None
+    storage: str = JOURNAL
     trials: Count
     blocks: BlocksSection = BlocksSection()
     confirm: ConfirmSection = ConfirmSection()
     accuracy: AccuracySection
     soak: SoakSection = SoakSection()
     resources: ResourcesSection = ResourcesSection()
+    timeouts: TimeoutsSection = TimeoutsSection()
 
     @model_validator(mode="before")
     @classmethod
@@ -230,6 +241,14 @@ class SweepSpec(_Section):
         model = str(tiny_model(TinyMLAConfig(**self.tiny_model))) if self.model == TINY_MODEL else self.model
         return EngineConfig(model=model, args=self.start_args(), env=self.engine.env, plugin=self.engine.plugin)
 
+    def address(self) -> Address:
+        """Where the study is kept: ``journal`` in the run folder, a database's URL, or ``grpc://HOST:PORT``.
+
+        Raises:
+            UserError: It is no address, or sqlite.
+        """
+        return Address.parse(self.storage)
+
     def start_args(self) -> Mapping[str, Any]:
         """Arguments of the engine as far as they are known before it starts: vLLM keeps its defaults to itself.
 
@@ -275,5 +294,5 @@ class SweepSpec(_Section):
         return section_at("load", self.load, self.loads, point or {}, LOADS)
 
     def to_yaml(self) -> str:
-        """The resolved spec: every default is written out."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+        """The resolved spec: every default is written out, and no password."""
+        return yaml.safe_dump({**self.model_dump(), "storage": mask(self.storage)}, sort_keys=False)

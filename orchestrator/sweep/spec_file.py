@@ -13,6 +13,7 @@ from orchestrator.engines import LIVE_KNOBS, KnobValue
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.measurement import GOODPUT_AT_SLO, OBJECTIVES, needs_slo, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
+from orchestrator.records.store import Address
 from orchestrator.search import LAB_MODEL
 from orchestrator.search.flags import is_nested
 from orchestrator.search.vllm_names import vllm_names
@@ -59,6 +60,7 @@ def load_spec(path: Path) -> SweepSpec:
         if one.metric not in OBJECTIVES:
             raise unknown_name("metric", one.metric, OBJECTIVES, where=f"{path}: objective.metric")
     check_search(path, spec)
+    Address.parse(spec.storage, where=f"{path}: storage")
     check_load_knobs(path, spec)
     _check_values(path, spec)
     check_space(path, spec, arguments)

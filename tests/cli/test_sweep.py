@@ -180,6 +180,16 @@ def test_a_run_that_another_process_holds_is_not_touched(sweep: Callable[..., Ou
     assert not run.provenance.exists()
 
 
+class FaultyRoom:
+    """Fault: no Ray, and what is asked for fits, or one slot."""
+
+    def __init__(self, *_: object, most: int | None = None) -> None:
+        self._most = most or 1
+
+    def __call__(self, there: int) -> int:
+        return self._most
+
+
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
     """The command on faulty engines in place of Ray's; the list holds the faults of the engines to come."""
@@ -188,13 +198,14 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
     class FaultyRayEngine(FaultyEngine):
         """Fault: no Ray, and what the list says."""
 
-        def __init__(self, log_dir: Path, **_: float) -> None:
+        def __init__(self, log_dir: Path, **_: object) -> None:
             super().__init__(queue.pop(0) if queue else None)
             self.engine_id, self.log_path = "faulty-0", str(log_dir / "faulty-0.log")
 
     monkeypatch.setattr(cluster, "RayEngine", FaultyRayEngine)
     monkeypatch.setattr(cluster, "ray_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(cluster, "engines_that_fit", lambda most, **_: most)
+    monkeypatch.setattr(cluster, "ClusterRoom", FaultyRoom)
     return queue
 
 
@@ -205,6 +216,18 @@ def test_a_sweep_ends_with_its_answer(sweep: Callable[..., Outcome], faults: lis
     assert "vllm serve" in output
     require_whole(RunFolder("runs/small"), make_spec())
     assert yaml.safe_load(Path("runs/small/spec.yaml").read_text()) == yaml.safe_load(make_spec().to_yaml())
+
+
+@pytest.mark.parametrize("given", ["--parallel", "resources"])
+def test_several_trials_at_a_time(sweep: Callable[..., Outcome], faults: list[Faults], given: str) -> None:
+    changes = {} if given == "--parallel" else {"resources": {"parallel": 3}}
+    options = ["--parallel", "3"] if given == "--parallel" else []
+    exit_code, output, _ = sweep(written(**changes), *options)
+    assert exit_code == 0
+    assert "3 trials at a time" in output
+    require_whole(RunFolder("runs/small"), make_spec(**changes))
+    # How many is no part of the study: a resumed run may have another number.
+    assert sweep("--resume", "--parallel", "1")[0] == 0
 
 
 def test_trials_on_the_command_line_are_those_of_the_run(sweep: Callable[..., Outcome], faults: list[Faults]) -> None:
@@ -338,5 +361,5 @@ def test_a_disk_that_runs_full_is_one_line_and_nothing_is_lost(
 def test_no_option_is_without_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--help"]) == 0
     shown = capsys.readouterr().out
-    for option in ("--run", "--resume", "--trials", "--address", "--ray-auth", "--dashboard-port"):
+    for option in ("--run", "--resume", "--trials", "--parallel", "--address", "--ray-auth", "--dashboard-port"):
         assert option in shown

@@ -10,14 +10,14 @@ from typing import Any
 
 import optuna
 import pandas as pd
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from rich.console import Console
 
 from orchestrator.engines import Engine
 from orchestrator.engines.faulty import FaultyEngines
 from orchestrator.records import SCHEMAS, RunFolder
+from orchestrator.records.store import Address, Place, open_storage
 from orchestrator.sweep import Progress, Sweep, SweepSpec, load_spec
+from orchestrator.sweep.crew import Room
 
 ROWS = [128, 256, 512, 1024, 2048, 4096]
 BATCHED_TOKENS = [256, 512]
@@ -64,11 +64,14 @@ def run_sweep(
     output: io.StringIO | None = None,
     *,
     engines: int = 2,
+    room: Room | None = None,
+    review_s: float = 0.05,
 ) -> None:
     """Run or resume a study as the command does, on engines without faults if none are given."""
     progress = Progress(Console(file=output or io.StringIO(), width=200), spec.trials, spec.confirm.points)
     with run.lock(), progress:
-        Sweep(spec, run, make_engine or FaultyEngines(), progress, engines=engines).run()
+        made = make_engine or FaultyEngines()
+        Sweep(spec, run, made, progress, engines=engines, room=room, review_s=review_s).run()
 
 
 def read(run: RunFolder, table: str) -> list[Table]:
@@ -79,8 +82,8 @@ def read(run: RunFolder, table: str) -> list[Table]:
 
 
 def journal(run: RunFolder, study: str = "small") -> list[optuna.trial.FrozenTrial]:
-    """The trials that Optuna knows."""
-    storage = JournalStorage(JournalFileBackend(str(run.journal)))
+    """The trials that Optuna knows, wherever it keeps them."""
+    storage = open_storage(Address.parse(Place.read(run).address), run.journal)
     return optuna.load_study(study_name=study, storage=storage).get_trials()
 
 

@@ -15,7 +15,7 @@ from orchestrator.analysis import best
 from orchestrator.engines import EngineConfig, EngineError
 from orchestrator.engines.faulty import Faults, FaultyEngine, FaultyEngines
 from orchestrator.errors import ChunksmithError
-from orchestrator.sweep.loop import MAX_ATTEMPTS
+from orchestrator.sweep.slot import MAX_ATTEMPTS
 from tests.sweep.studies import (
     BATCHED_TOKENS,
     ROWS,
@@ -141,7 +141,15 @@ def test_a_deterministic_failure_is_not_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("label", "starts"),
-    [("engine-start", 2), ("resources", 1), ("plugin-refused", 1), ("lab-shape", 1), ("workspace-too-small", 1)],
+    [
+        ("engine-start", 2),
+        ("gpu-memory-busy-at-start", 2),
+        ("resources", 1),
+        ("plugin-refused", 1),
+        ("lab-shape", 1),
+        ("workspace-too-small", 1),
+        ("kv-cache-too-small", 1),
+    ],
 )
 def test_a_baseline_that_does_not_start_stops_the_sweep_and_blames_no_trial(
     tmp_path: Path, label: str, starts: int

@@ -20,7 +20,7 @@ from orchestrator.analysis import best
 from orchestrator.engines import EngineError
 from orchestrator.engines.faulty import Faults, FaultyEngines
 from orchestrator.errors import ChunksmithError
-from orchestrator.records import RunFolder, write_rows
+from orchestrator.records import RunFolder, write_parts, write_rows
 from orchestrator.sweep.study import Told, TrialBook
 from tests.records.rows import plain_row
 from tests.sweep.studies import (
@@ -144,13 +144,13 @@ def killed_before_the_trial_row(number: int) -> Iterator[None]:
     """Stop the sweep between a trial's blocks and its row."""
     from orchestrator.sweep import ledger
 
-    def faulty_write(folder: Path, table: str, name: str, rows: Any) -> Path:
-        if table == "trials" and name == f"trial-{number:05d}":
+    def faulty_write(folder: Path, table: str, parts: Any) -> Any:
+        if table == "trials" and f"trial-{number:05d}" in parts:
             raise KeyboardInterrupt
-        return write_rows(folder, table, name, rows)
+        return write_parts(folder, table, parts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "write_rows", faulty_write)
+        patch.setattr(ledger, "write_parts", faulty_write)
         yield
 
 

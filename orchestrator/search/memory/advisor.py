@@ -26,6 +26,8 @@ _SHARE = 0.6
 """Their share of the proposals when they are wholly trusted."""
 _CHANCE = 0.25
 """Below this trust a run does no better than chance, and has no say."""
+_FEWEST_GOOD = 4
+"""The better half of what was measured is at least so many points."""
 _SPREAD_OUT = 0.5
 """What a probe adds to the start design counts so much beside its standing: where the run misleads, the trial still
 serves as one of the first."""
@@ -60,10 +62,14 @@ class Advisor:
         self._failures = FailureModel(points)
 
     def trusts(self, history: History) -> Floats:
-        """Shape (runs,): probability that each ranks points of this study usefully; 0 for one that has no say."""
-        losses = history.losses[:, 0]
-        found = np.array([trust(one[history.rows], losses) for one in self._standings])
-        return np.where(found >= _CHANCE, found, 0.0)
+        """Shape (runs,): probability that each ranks points of this study usefully; 0 for one that has no say.
+
+        It has to rank the better half of them, too: telling bad points from good ones does not find the best.
+        """
+        losses, rows = history.losses[:, 0], history.rows
+        good = np.argsort(losses, kind="stable")[: max((len(rows) + 1) // 2, _FEWEST_GOOD)]
+        found = [min(trust(one[rows], losses), trust(one[rows[good]], losses[good])) for one in self._standings]
+        return np.where(np.array(found) >= _CHANCE, found, 0.0)
 
     def propose(self, history: History, number: int, log_cost: Floats | None = None) -> int | None:
         """Row of the next point; None when somebody else is to propose it.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.search.portfolio.features import Floats, Ints, Points, Value
+from orchestrator.search.portfolio.features import Floats, Ints, Mask, Points, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class GroupCost:
         trial_s: Seconds of a trial in a warm engine, more than 0.
         warm: How many engines stay warm: those of the groups asked for last. At least 1, or 0 where one is kept.
         kept: Values of ``knobs`` whose engine is warm all the time, beside those; None when there is none.
+        warm_now: Where trials run in several places, says which values of ``knobs`` have a warm engine in the place
+            that the next one goes to; what was asked for last does not count then.
     """
 
     knobs: Sequence[str]
@@ -27,6 +29,7 @@ class GroupCost:
     trial_s: float
     warm: int = 1
     kept: Mapping[str, Value] | None = None
+    warm_now: Callable[[], Sequence[Mapping[str, Value]]] | None = None
 
     def __post_init__(self) -> None:
         if not (self.start_s >= 0 and self.trial_s > 0 and self.warm >= (self.kept is None)):
@@ -41,11 +44,9 @@ class GroupCosts:
         if missing:
             raise ValueError(f"{missing[0]} is not a knob of the points ({', '.join(points.names)})")
         columns = [points.names.index(name) for name in cost.knobs]
-        self._cost = cost
+        self._points, self._cost = points, cost
         self._groups = np.unique(points.codes[:, columns], axis=0, return_inverse=True)[1].reshape(-1)
-        self._is_kept = np.full(points.size, cost.kept is not None)
-        for name, value in (cost.kept or {}).items():
-            self._is_kept &= points.has(points.names.index(name), value)
+        self._is_kept = np.zeros(points.size, dtype=bool) if cost.kept is None else self._of(cost.kept)
 
     def log_ratio(self, asked: Ints, start_s: float | None = None, trial_s: float | None = None) -> Floats:
         """Logarithm of every point's cost over that of one whose engine is warm.
@@ -56,6 +57,10 @@ class GroupCosts:
         """
         start_s = self._cost.start_s if start_s is None else start_s
         trial_s = self._cost.trial_s if trial_s is None else trial_s
+        is_warm = self._is_kept | (self._asked_last(asked) if self._cost.warm_now is None else self._named())
+        return np.where(is_warm, 0.0, np.log1p(start_s / trial_s))
+
+    def _asked_last(self, asked: Ints) -> Mask:
         warm: list[int] = []
         for row in asked[::-1]:
             if len(warm) == self._cost.warm:
@@ -63,5 +68,18 @@ class GroupCosts:
             group = int(self._groups[row])
             if group not in warm and not self._is_kept[row]:
                 warm.append(group)
-        is_warm = self._is_kept | np.isin(self._groups, warm)
-        return np.where(is_warm, 0.0, np.log1p(start_s / trial_s))
+        return np.isin(self._groups, warm)
+
+    def _named(self) -> Mask:
+        assert self._cost.warm_now is not None
+        is_warm = np.zeros(self._points.size, dtype=bool)
+        for group in self._cost.warm_now():
+            is_warm |= self._of(group)
+        return is_warm
+
+    def _of(self, group: Mapping[str, Value]) -> Mask:
+        """Points of a group."""
+        is_of = np.ones(self._points.size, dtype=bool)
+        for name, value in group.items():
+            is_of &= self._points.has(self._points.names.index(name), value)
+        return is_of

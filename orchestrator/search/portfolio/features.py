@@ -53,6 +53,7 @@ class Points:
     _code_of: tuple[dict[_Key, int], ...] = field(repr=False)
     _radix: tuple[int, ...] = field(repr=False)
     _row_of_key: dict[int, int] = field(repr=False)
+    _code_of_value: dict[tuple[str, type, Value], int] = field(repr=False, compare=False, default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -69,9 +70,13 @@ class Points:
         for name, code_of, radix in zip(self.names, self._code_of, self._radix, strict=True):
             if name not in point:
                 return None
-            code = code_of.get(_key(point[name]))
+            value = point[name]
+            code = self._code_of_value.get((name, type(value), value))
             if code is None:
-                return None
+                code = code_of.get(_key(value))
+                if code is None:
+                    return None
+                self._code_of_value[name, type(value), value] = code
             key += code * radix
         return self._row_of_key.get(key)
 
@@ -110,7 +115,9 @@ class Points:
         counts = [len(one.levels) for one in encoded]
         # Mixed radix: one number for each row, of any size.
         radix = [math.prod(counts[k + 1 :]) for k in range(len(counts))]
-        keys = [sum(code * unit for code, unit in zip(row, radix, strict=True)) for row in codes.tolist()]
+        # As Python's integers where the product exceeds 64 bits.
+        kind = np.int64 if math.prod(counts) < 2**62 else object
+        keys = (codes.astype(kind) @ np.array(radix, dtype=kind)).tolist()
         row_of_key = {key: row for row, key in enumerate(keys)}
         if len(row_of_key) != len(points):
             twice = next(row for row, key in enumerate(keys) if row_of_key[key] != row)
@@ -141,11 +148,15 @@ class _Column:
 
 
 def _encode(column: Sequence[Value]) -> _Column:
-    distinct = {_key(value): value for value in column}
+    # A key is made once for each value that occurs, and not for each point.
+    typed = list(zip(map(type, column), column, strict=True))
+    key_of = {one: _key(one[1]) for one in dict.fromkeys(typed)}
+    keys = [key_of[one] for one in typed]
+    distinct = dict(zip(keys, column, strict=True))
     numbers = sorted(key[1] for key in distinct if key[0] == _NUMBER)
     order: list[_Key] = [(_NUMBER, number) for number in numbers] + [key for key in distinct if key[0] != _NUMBER]
     code_of = {key: code for code, key in enumerate(order)}
-    codes = np.array([code_of[_key(value)] for value in column], dtype=np.int32)
+    codes = np.array([code_of[key] for key in keys], dtype=np.int32)
     is_ordered = len(numbers) >= 3 and numbers[0] < numbers[-1]
     place, span = np.zeros(len(order)), 0.0
     if is_ordered:

@@ -24,3 +24,9 @@ def alike(point: Mapping[str, Any]) -> float:
 
 def inverted(point: Mapping[str, Any]) -> float:
     return -alike(point)
+
+
+def decoy(point: Mapping[str, Any]) -> float:
+    """Right about the slower two thirds; each of the others is as far above their limit as it should be below."""
+    limit = float(np.quantile([alike(one) for one in GRID], 1 / 3))
+    return alike(point) if alike(point) > limit else 2.0 * limit - alike(point)

@@ -60,3 +60,18 @@ def test_what_cannot_be_meant() -> None:
         GroupCost(knobs=("backend",), start_s=30.0, trial_s=0.0)
     with pytest.raises(ValueError, match="blocks is not a knob"):
         GroupCosts(POINTS, GroupCost(knobs=("blocks",), start_s=30.0, trial_s=1.0))
+
+
+def test_where_there_are_several_places_the_engines_of_the_one_that_asks_are_warm() -> None:
+    here: list[dict[str, Value]] = []
+    cost = GroupCost(
+        knobs=("backend", "fused"),
+        start_s=30.0,
+        trial_s=10.0,
+        kept={"backend": "b", "fused": False},
+        warm_now=lambda: here,
+    )
+    costs, asked = GroupCosts(POINTS, cost), np.array([row("a", True)], dtype=np.int32)
+    assert groups(costs.log_ratio(asked)) == {("b", False)}
+    here.append({"backend": "c", "fused": True})
+    assert groups(costs.log_ratio(asked)) == {("b", False), ("c", True)}
