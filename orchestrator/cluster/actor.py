@@ -1,4 +1,4 @@
-"""The Ray actor that holds one engine, and the engine contract as the driver sees it.
+"""The engine contract as the driver sees it: an engine in a Ray actor, wherever in the cluster that is.
 
 Ray is imported inside the functions: it reads its auth mode when it is imported, and ``ray_session`` sets that first.
 """
@@ -6,73 +6,32 @@ Ray is imported inside the functions: it reads its auth mode when it is imported
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
-from orchestrator.cluster.custody import Custody
-from orchestrator.cluster.groups import NoRoomError, node_shapes, nodes_of, open_group, remove_group
-from orchestrator.cluster.output import redirect_output
+from orchestrator.cluster.engine_actor import EngineActor, EngineKind, Home
+from orchestrator.cluster.explain import HANG, explained
+from orchestrator.cluster.groups import (
+    NoRoomError,
+    avoidable,
+    is_waiting,
+    node_shapes,
+    nodes_of,
+    open_group,
+    remove_group,
+)
+from orchestrator.cluster.nodes import NodeWatch, elsewhere
 from orchestrator.cluster.placement import Parallel, PlacementError, place
-from orchestrator.cluster.rank_actor import Ranks, start_ranks
-from orchestrator.engines import BlockResult, Engine, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
+from orchestrator.cluster.remote_log import tail_of
+from orchestrator.cluster.timeouts import Timeouts
+from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
 from orchestrator.engines.kernel_lab import LabError, lab_args
-from orchestrator.records import collect
 from orchestrator.workloads import Request, Schedule
 
-EngineKind = Literal["vllm", "kernel_lab"]
-"""What an actor can hold."""
-
-PLACE_TIMEOUT_S = 60.0
-"""How long the actor itself may take to come up, before the engine is started in it; also how long others may take to
-make room for its placement group."""
-
-STOP_TIMEOUT_S = 30.0
-"""How long an engine may take to stop in good order."""
-
-
-class EngineActor:
-    """Runs in a Ray worker of its own. Everything it and its children print goes to the engine's log file.
-
-    In a placement group it is in the first bundle, and starts the engine's other ranks in the others.
-    """
-
-    def __init__(self, engine_id: str, log_path: str, kind: EngineKind) -> None:
-        redirect_output(log_path)
-        self._custody = Custody(engine_id)
-        self._engine_id, self._log_path, self._kind = engine_id, log_path, kind
-        # Here, because each takes some seconds to import torch, as this process does next.
-        self._ranks = start_ranks(engine_id, log_path)
-        self._engine: Engine | None = None
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def start(self, config: EngineConfig) -> EngineInfo:
-        self._engine = _engine_of(self._kind, self._engine_id, self._log_path, self._ranks)
-        # Read here: in a cluster the driver's machine may have another processor, and other versions.
-        return replace(self._engine.start(config), node=collect())
-
-    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        return self._started.retune(live_values)
-
-    def run(self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None) -> BlockResult:
-        return self._started.run(requests, schedule, top2=top2, stop=stop)
-
-    def stop(self) -> None:
-        try:
-            self._started.stop()
-        finally:
-            self._custody.release()
-
-    @property
-    def _started(self) -> Engine:
-        assert self._engine is not None
-        return self._engine
+RETUNE_TIMEOUT_S = 60.0
 
 
 class RayEngine:
@@ -87,13 +46,16 @@ class RayEngine:
         kind: Which engine.
         cpus: CPU cores that Ray sets aside. Ranks share them evenly.
         gpus: GPUs that Ray sets aside and shows to the engine. Ranks share them evenly.
-        start_timeout_s: Longest start of the engine.
-        block_timeout_s: Longest single block; past it the engine counts as hung.
+        timeouts: How long what may take.
+        nodes: Learns which nodes lose engines, and tells which to leave alone.
         spread: Whether ranks go to as many nodes as there are, though one would hold them.
 
     Attributes:
-        rank_nodes: Ray's id of each rank's node; empty for an engine of one rank.
+        rank_nodes: Ray's id of each rank's node, once the engine has its place.
+        actor_class: What the actor is; another one only where an engine stands for a load.
     """
+
+    actor_class: ClassVar[type[EngineActor]] = EngineActor
 
     def __init__(
         self,
@@ -102,18 +64,17 @@ class RayEngine:
         kind: EngineKind = "vllm",
         cpus: float = 1.0,
         gpus: float = 0.0,
-        start_timeout_s: float = 1800.0,
-        block_timeout_s: float = 1800.0,
+        timeouts: Timeouts | None = None,
+        nodes: NodeWatch | None = None,
         spread: bool = False,
     ) -> None:
         self.engine_id = f"engine-{uuid.uuid4().hex[:10]}"
         self.log_path = str(log_dir / f"{self.engine_id}.log")
         self._kind, self._cpus, self._gpus = kind, cpus, gpus
-        self._start_timeout_s, self._block_timeout_s = start_timeout_s, block_timeout_s
-        self._spread = spread
+        self._timeouts, self._nodes, self._spread = timeouts or Timeouts(), nodes or NodeWatch(), spread
         self._actor: Any = None
         self._group: Any = None
-        self.actor_pid: int | None = None
+        self._home: Home | None = None
         self.rank_nodes: list[str] = []
 
     def start(self, config: EngineConfig) -> EngineInfo:
@@ -122,9 +83,11 @@ class RayEngine:
         ranks = self._ranks(config)
         try:
             options = {**self._placed(ranks), "runtime_env": {"env_vars": dict(config.env)}}
-            self._actor = ray.remote(EngineActor).options(**options).remote(self.engine_id, self.log_path, self._kind)
-            self.actor_pid = self._get(self._actor.pid.remote(), PLACE_TIMEOUT_S, "actor-start")
-            info: EngineInfo = self._get(self._actor.start.remote(config), self._start_timeout_s, "engine-start")
+            given = (self.engine_id, self.log_path, self._kind, self._timeouts.silence_s)
+            self._actor = ray.remote(self.actor_class).options(**options).remote(*given)
+            self._home = Home(*self._get(self._actor.home.remote(), self._timeouts.place_s, "actor-start"))
+            self.rank_nodes = self.rank_nodes or [self._home.node_id]
+            info: EngineInfo = self._get(self._actor.start.remote(config), self._timeouts.start_s, "engine-start")
         except BaseException:
             self.abort()
             raise
@@ -147,11 +110,14 @@ class RayEngine:
         share = {"CPU": self._cpus / ranks, "GPU": self._gpus / ranks}
         options = {"num_cpus": share["CPU"], "num_gpus": share["GPU"], "max_restarts": 0}
         parallel = Parallel(tensor=ranks, decode_context=ranks)
+        aside = self._nodes.aside()
         try:
             if ranks == 1:
                 place(parallel, node_shapes(), share)
-                return options
-            self._group = open_group(parallel, share, spread=self._spread, timeout_s=PLACE_TIMEOUT_S)
+                return {**options, "label_selector": elsewhere(avoidable(aside, parallel, share))}
+            self._group = open_group(
+                parallel, share, spread=self._spread, timeout_s=self._timeouts.place_s, aside=aside
+            )
         except PlacementError as error:
             detail = f"{error} (resources in the spec)"
             raise EngineError("resources", detail, log_path=self.log_path) from error
@@ -164,14 +130,15 @@ class RayEngine:
         return {**options, "scheduling_strategy": strategy}
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        return float(self._get(self._actor.retune.remote(dict(live_values)), 60.0, "retune"))
+        return float(self._get(self._actor.retune.remote(dict(live_values)), RETUNE_TIMEOUT_S, "retune"))
 
     def run(
         self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
     ) -> BlockResult:
         result: BlockResult = self._get(
-            self._actor.run.remote(list(requests), schedule, top2, stop), self._block_timeout_s, "block"
+            self._actor.run.remote(list(requests), schedule, top2, stop), self._timeouts.block_s, "block"
         )
+        self._nodes.served(self.rank_nodes)
         return result
 
     def stop(self) -> None:
@@ -183,7 +150,7 @@ class RayEngine:
 
         # Dead or hung: what is left of it is the reaper's, once the actor is gone.
         with contextlib.suppress(RayActorError, GetTimeoutError, RayTaskError):
-            ray.get(self._actor.stop.remote(), timeout=STOP_TIMEOUT_S)
+            ray.get(self._actor.stop.remote(), timeout=self._timeouts.stop_s)
         self.abort()
 
     def abort(self) -> None:
@@ -199,55 +166,57 @@ class RayEngine:
             _wait_until_gone(self.engine_id)
 
     def _get(self, reference: Any, timeout_s: float, phase: str) -> Any:
+        """What an actor's call gives, once it does.
+
+        Raises:
+            EngineError: With the class that the engine's log gives.
+            ValueError: The actor's own, but not at a start.
+        """
         import ray
-        from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
+        from ray.exceptions import RayError
 
         try:
             return ray.get(reference, timeout=timeout_s)
-        except GetTimeoutError as error:
-            detail = f"no answer for {timeout_s:.0f} s in phase {phase}"
-            raise EngineError("hang", detail, lost=True, log_path=self.log_path) from error
-        except OutOfMemoryError as error:
-            raise EngineError("host-oom", "Ray's memory monitor killed the engine", log_path=self.log_path) from error
-        except RayActorError as error:
-            raise EngineError("actor-lost", _first_line(error), lost=True, log_path=self.log_path) from error
-        except RayTaskError as error:
-            raise self._translated(error, phase) from error
         except RayError as error:
-            # The actor's environment, its placement or its node: the next start may be luckier, and tries are counted.
-            detail = f"{type(error).__name__}: {_first_line(error)}"
-            raise EngineError("ray", detail, lost=True, log_path=self.log_path) from error
+            failure = self._translated(error, timeout_s, phase)
+            if isinstance(failure, EngineError):
+                failure = self._explained(failure, error, phase)
+                if failure.lost:
+                    self._nodes.lost(self.rank_nodes, failure.label)
+            raise failure from error
 
-    def _translated(self, error: Exception, phase: str) -> Exception:
-        """What happened in the actor, as the contract's own errors."""
+    def _translated(self, error: Exception, timeout_s: float, phase: str) -> EngineError | ValueError:
+        """What Ray says, as the contract's own errors."""
+        from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayTaskError
+
+        def lost(label: str, detail: str) -> EngineError:
+            return EngineError(label, detail, lost=True, log_path=self.log_path)
+
+        if isinstance(error, GetTimeoutError):
+            if phase == "actor-start" and self._actor is not None and is_waiting(self._actor):
+                return lost("no-room", f"others hold the cluster: no room for the engine within {timeout_s:.0f} s")
+            return lost(HANG, f"no answer for {timeout_s:.0f} s in phase {phase}")
+        if isinstance(error, OutOfMemoryError):
+            return lost("ray-host-oom", "Ray's memory monitor killed the engine")
+        if isinstance(error, RayActorError):
+            return lost("ray-actor-died", _first_line(error))
+        if not isinstance(error, RayTaskError):
+            # The actor's environment, its placement or its node: the next start may be luckier, and tries are counted.
+            return lost("ray", f"{type(error).__name__}: {_first_line(error)}")
         cause = getattr(error, "cause", error)
-        if isinstance(cause, (EngineError, ValueError)) and phase != "engine-start":
-            return cause
-        if isinstance(cause, EngineError):
+        if isinstance(cause, EngineError) or (isinstance(cause, ValueError) and phase != "engine-start"):
             return cause
         label = "engine-start" if phase == "engine-start" else "engine-error"
         return EngineError(label, f"{type(cause).__name__}: {_first_line(cause)}", log_path=self.log_path)
 
+    def _explained(self, failure: EngineError, error: Exception, phase: str) -> EngineError:
+        from ray.exceptions import GetTimeoutError, RayTaskError
 
-def _engine_of(kind: EngineKind, engine_id: str, log_path: str, ranks: Ranks) -> Engine:
-    """Imports vLLM or torch: only once the output is redirected and the custody has begun."""
-    if kind == "vllm":
-        from orchestrator.engines.vllm import VllmEngine
-
-        return VllmEngine(engine_id, log_path)
-    from orchestrator.engines.kernel_lab.engine import KernelLabEngine
-
-    if not ranks.actors:
-        return KernelLabEngine(engine_id, log_path)
-    from orchestrator.cluster.lab_ranks import RayPeers
-    from orchestrator.engines.kernel_lab.failures import engine_error
-
-    peers = RayPeers(ranks)
-    try:
-        peers.wait_until_up()
-    except LabError as error:
-        raise engine_error(error, "engine-start", log_path) from error
-    return KernelLabEngine(engine_id, log_path, make_peers=peers.join)
+        log = tail_of(self.log_path, self._home.node_id if self._home else None)
+        # What the actor raised is in the detail, and a time-out has no cause to tell.
+        is_told = isinstance(error, (RayTaskError, GetTimeoutError))
+        said = failure.detail if is_told else f"{type(error).__name__}: {error}"
+        return explained(failure, log, is_start=phase in ("actor-start", "engine-start"), exception=said)
 
 
 def _wait_until_gone(engine_id: str, timeout_s: float = 30.0, poll_s: float = 0.05) -> None:

@@ -6,52 +6,105 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from orchestrator.cluster import reaper
+from orchestrator.cluster.watchdog import SILENCE_S
+from orchestrator.vllm_plugin import STEPS_FILE_ENV, make_steps_file
+
+_ROOT: Final = Path(__file__).parents[2]
+_REAPER: Final = "orchestrator.cluster.reaper_process"
+_CLEAN_TIMEOUT_S = 30.0
 
 
 class Custody:
     """From here on, every child of this process belongs to the engine, and a reaper watches this process.
 
     Enter it before the engine's first child is started: children are known by an environment variable that they
-    inherit.
+    inherit. Their temporary files and sockets go to a folder of the engine's own.
+
+    Args:
+        log_path: Where the watchdog writes its verdict; empty for nowhere.
+        silence_s: See ``Watchdog``.
     """
 
-    def __init__(self, engine_id: str) -> None:
-        self._engine_id = engine_id
+    def __init__(self, engine_id: str, *, log_path: str = "", silence_s: float = SILENCE_S) -> None:
+        self._engine_id, self._log_path, self._silence_s = engine_id, log_path, silence_s
         reaper.reap_stale()
+        _wait_for_reapers()
+        os.environ.update(_scratch_env(engine_id))
+        # What was looked up before goes by what was in force before.
+        tempfile.tempdir = None
         # In this order: adopted, the reaper would be a child of this process, and Ray kills those with its worker.
-        start_reaper(engine_id, os.getpid())
+        self._lease = self._start_reaper()
         _adopt_orphans()
         os.environ[reaper.ENGINE_ID_ENV] = engine_id
         # vLLM renames its processes, and setproctitle would write the new name over the environment that tells whose
         # they are.
         os.environ["SPT_NOENV"] = "1"
 
+    def renew(self) -> None:
+        """Start another reaper if somebody killed it."""
+        if not reaper.is_guarded(self._lease):
+            self._start_reaper()
+
     def release(self) -> None:
-        """Kill every process of the engine. The reaper removes the shared files, and itself, when this process ends."""
+        """Kill every process of the engine. The reaper removes its files, and itself, when this process ends."""
         reaper.kill_engine(self._engine_id)
         _collect_children()
 
+    def _start_reaper(self) -> Path:
+        return start_reaper(self._engine_id, os.getpid(), log_path=self._log_path, silence_s=self._silence_s)
 
-def start_reaper(engine_id: str, owner_pid: int) -> Path:
+
+def start_reaper(engine_id: str, owner_pid: int, *, log_path: str = "", silence_s: float = SILENCE_S) -> Path:
     """Start the reaper of an engine; return its lease, which goes when the owner has died and nothing is left.
 
     Args:
         owner_pid: A live process. When it dies, every process that carries the engine's id is killed.
+        log_path, silence_s: See ``Custody``.
     """
     lease = reaper.lease_folder() / f"{engine_id}.json"
     command = [
-        *(sys.executable, str(Path(reaper.__file__))),
+        *(sys.executable, "-m", _REAPER),
         *("--engine-id", engine_id),
         *("--owner-pid", str(owner_pid)),
         *("--owner-start", str(reaper.start_ticks(owner_pid))),
         *("--lease", str(lease)),
+        *("--log", log_path),
+        *("--silence-s", str(silence_s)),
     ]
+    # It must not be taken for a process of the engine, and finds this package wherever that was imported from.
+    environment = {name: value for name, value in os.environ.items() if name != reaper.ENGINE_ID_ENV}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
     # The command returns once the reaper has left this process tree.
-    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL, env=environment)
     return lease
+
+
+def _scratch_env(engine_id: str) -> Mapping[str, str]:
+    """Where the engine's processes put what nobody needs after them. A cache of compiled code is none of that."""
+    scratch = reaper.scratch_folder(engine_id)
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    steps = reaper.steps_path(engine_id)
+    make_steps_file(steps)
+    return {
+        "TMPDIR": str(scratch),
+        "VLLM_RPC_BASE_PATH": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(reaper.own_folder("torchinductor")),
+        STEPS_FILE_ENV: str(steps),
+    }
+
+
+def _wait_for_reapers() -> None:
+    """Wait for engines that are being removed from this machine: their memory is this engine's next."""
+    deadline = time.monotonic() + _CLEAN_TIMEOUT_S
+    while reaper.is_removing() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _adopt_orphans() -> None:

@@ -20,8 +20,19 @@ GAP = 100
 NEAR = 200
 """Characters around a phrase that count as near it."""
 
+EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Timeout)\b(?:\(\w*\))?\s*(?::|$)"
+)
+"""The line that a traceback ends with."""
+
 _COLOUR = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033|#033|\^\[|ESC)\[[0-9;?]*[A-Za-z]|\[(?:\d{1,2};)*\d{1,2}m")
 _RETURN = re.compile(r"\r|\^M(?=\s|$)|#015")
+_RECORD = re.compile(
+    r"(?=\([\w .]*pid=\d+[^()]{0,40}\) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d )"
+    r"|(?<!\) )(?<![A-Z(])(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d)"
+)
+_STAMP = re.compile(r"(?<!:\d\d )(?<!:\d\d\d )(?<![A-Z] )(?=\[[\w/]+\.py:\d+\] )")
+_FRAME = re.compile(r"(?=File \"[^\"]+\", line \d+, in )")
 _SQUEEZED_OUT = re.compile(r"[\s'\"`\u2018\u2019\u201c\u201d]+")
 _PREFIXES = tuple(
     re.compile(pattern)
@@ -30,7 +41,7 @@ _PREFIXES = tuple(
         r">\s",
         # a container's or a pipeline's name: `vllm-1  | `
         r"[\w.-]{1,40}\s*\|\s",
-        r"\|\s",
+        r"[|\u2502\u2503]\s",
         # syslog and journald: `Feb 04 08:47:08 host vllm[77]: `
         r"[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \S+ [\w.-]+(?:\[\d+\])?:",
         # pytest's
@@ -39,29 +50,40 @@ _PREFIXES = tuple(
         r"(?:INFO|WARNING|ERROR) (?=\d{4}-)",
         r"\[resource[^\]]*\]",
         r"- (?=\d{4}-)",
+        # a test's or a launcher's tag
+        r"\[[A-Z][A-Z_0-9]+\]\s(?=\d{4}-)",
         # 2025-04-30 08:28:45.810, 2024-06-25T16:32:00,563Z, [2025-04-27 02:52:27,217 E 376235 377651]
         r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: (?P<ray>[DIWEFC])(?: \d+)+)?\]?",
         r"\[DATE\]",
+        # SGLang: [2025-05-14 03:58:33 DP0 TP0]
+        r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\]",
+        # host-1:2361:2361 [0] NCCL INFO
+        r"[\w.-]+:\d+:\d+ \[\d+\] NCCL (?P<nccl>INFO)",
         # (EngineCore_DP0 pid=34), (RayWorkerWrapper pid=1, ip=10.0.0.1), (raylet), (autoscaler +16s)
-        r"\((?:[^()]{0,80}\bpid=\d+[^()]{0,80}|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)",
-        r"\[rank\d+\]:",
+        r"\((?:[^()]{0,80}\bpid=\w+[^()]{0,80}|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)",
+        r"\([A-Z][A-Za-z]{2,30}\)\s(?=\()",
+        r"\[?rank\d+\]:",
         r"\[\d+\](?=\s)",
         # [E626 23:10:17.921506443 ProcessGroupNCCL.cpp:1896], [W socket.cpp:697]
         r"(?:W|(?P<torch>[IEF]))\d{4} [\d:.]+ \d+ [\w./-]+:\d+\](?: \[\d+/\d+\])?",
         r"\[(?:W|(?P<glog>[IEF]))(?:\d{3,4})?(?: [\d:.]+)?(?: \d+)* [\w./]+\.\w+:\d+\]",
         r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?= (?:\d\d-\d\d |\[[\w./]+\.py:\d+\]))",
         # Ray and others: `WARNING worker.py:2037 -- `
-        r"(?P<python>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?=\s+[\w./]+\.py:\d+ --)",
+        r"(?P<python>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+[\w./]+\.py:\d+ -- ",
+        r"(?P<debug>DEBUG)\s",
+        r"\[(?P<tag>DEBUG|Debug|INFO|Info|WARN|Warn|WARNING|ERROR|Error)\](?=[\s:])",
+        # uvicorn and logging's default: `INFO:     `, `WARNING:root:`
+        r"(?P<colon>DEBUG|INFO|WARNING|Warning|ERROR|CRITICAL):(?:[A-Za-z_][\w.]*:(?=\S))?",
         r"(?P<bare>ERROR|CRITICAL|FATAL)(?=\s)",
         r"\d\d-\d\d \d\d:\d\d(?::\d\d)?(?:\.\d+)?",
         # the line of vLLM's source, in brackets or, in old versions, with the closing one alone
-        r"\[?[\w./]+\.py:\d+\]",
+        r"\[?(?P<origin>[\w./]+\.py:\d+)\]",
     )
 )
 _LEVELS = {
-    **dict.fromkeys(("DEBUG", "INFO", "I"), Level.INFO),
-    **dict.fromkeys(("WARNING", "W"), Level.WARNING),
-    **dict.fromkeys(("ERROR", "CRITICAL", "FATAL", "E", "F", "C"), Level.ERROR),
+    **dict.fromkeys(("DEBUG", "Debug", "INFO", "Info", "I"), Level.INFO),
+    **dict.fromkeys(("WARNING", "Warning", "WARN", "Warn", "W"), Level.WARNING),
+    **dict.fromkeys(("ERROR", "Error", "CRITICAL", "FATAL", "E", "F", "C"), Level.ERROR),
 }
 
 
@@ -69,13 +91,14 @@ _LEVELS = {
 class Line:
     """One line: as given, its message without prefixes, and its level.
 
-    ``marked``: the level is written, and it is an error's.
+    ``marked``: the level is written, and it is an error's. ``origin``: the line of the source that logged it, if named.
     """
 
     text: str
     message: str
     level: Level
     marked: bool
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,15 +118,24 @@ class FailureLog:
         *,
         advice: Sequence[str] = (),
         harmless: Sequence[str] = (),
+        passed_over: Sequence[str] = (),
         dumps: tuple[str, ...] = (),
     ) -> None:
         """Both ``advice`` and ``harmless`` are phrases that are taken out before anything is looked for.
 
-        Lines with a harmless one are kept in ``harmless``, by number. Lines that begin with one of ``dumps`` are taken
-        for information.
+        What begins with one of ``passed_over`` is taken out up to the end of its line. Lines with such a phrase or a
+        harmless one are kept in ``harmless``, by number. Lines that begin with one of ``dumps`` are taken
+        for information, and nothing is found in them.
         """
-        self.lines = [_line(text, dumps) for given in lines for text in str(given).splitlines() or [""]]
-        squeezed = [squeeze(line.message) for line in self.lines]
+        self.lines = [
+            _line(text, part, dumps)
+            for given in lines
+            for text in str(given).splitlines() or [""]
+            for part in _unglued(text)
+        ]
+        squeezed = [
+            "\0" * len(line.message) if line.message.startswith(dumps) else squeeze(line.message) for line in self.lines
+        ]
         self._starts, position = [], 0
         for part in squeezed:
             self._starts.append(position)
@@ -111,14 +143,20 @@ class FailureLog:
         self._boundaries = {*self._starts, position}
         self._text = "".join(squeezed)
         self._blank(advice)
-        self.harmless = {number for span in self._blank(harmless) for number in self.line_numbers(span)}
+        calm = [*self._blank(passed_over, to_end=True), *self._blank(harmless)]
+        self.harmless = {number for span in calm for number in self.line_numbers(span)}
 
-    def _blank(self, phrases: Sequence[str]) -> list[Span]:
-        """Put fillers in the place of phrases, and return where they stood."""
+    def _blank(self, phrases: Sequence[str], *, to_end: bool = False) -> list[Span]:
+        """Put fillers in the place of phrases, or of the rest of their lines too, and return where they stood."""
         spans = [span for phrase in phrases for span in self.find(phrase)]
-        for span in spans:
-            filler = "\0" * (span.end - span.start)
-            self._text = self._text[: span.start] + filler + self._text[span.end :]
+        if to_end:
+            spans = [Span(span.start, self.span(self.line_numbers(span)[-1]).end) for span in spans]
+        parts, done = [], 0
+        for span in sorted(spans, key=lambda span: span.start):
+            start, end = max(span.start, done), max(span.end, done)
+            parts += [self._text[done:start], "\0" * (end - start)]
+            done = end
+        self._text = "".join([*parts, self._text[done:]])
         return spans
 
     def find(self, phrase: str) -> Iterator[Span]:
@@ -139,6 +177,13 @@ class FailureLog:
             near is None or (span.start <= near.end + NEAR and span.end >= near.start - NEAR)
             for span in self.find(phrase)
         )
+
+    def distance(self, phrases: Iterable[str], span: Span) -> int | None:
+        """Characters between a span and the nearest place of one of the phrases; None if there is none."""
+        gaps = (
+            max(0, found.start - span.end, span.start - found.end) for phrase in phrases for found in self.find(phrase)
+        )
+        return min(gaps, default=None)
 
     def line_numbers(self, span: Span) -> range:
         """The lines that a span stands in."""
@@ -165,25 +210,40 @@ def squeeze(text: str) -> str:
 def _compiled(phrase: str) -> tuple[re.Pattern[str], str, bool, bool]:
     at_start, at_end = phrase.startswith("^"), phrase.endswith("$")
     parts = squeeze(phrase.removeprefix("^").removesuffix("$")).split("*")
-    pattern = f".{{0,{GAP}}}?".join(re.escape(part).replace("<n>", r"[1-9]\d*") for part in parts)
-    longest = max((piece for part in parts for piece in part.split("<n>")), key=len)
+    pattern = f".{{0,{GAP}}}?".join(_numbers(re.escape(part)) for part in parts)
+    longest = max((piece for part in parts for piece in re.split("<n>|<g>", part)), key=len)
     return re.compile(pattern, re.DOTALL), longest, at_start, at_end
 
 
-def _line(text: str, dumps: tuple[str, ...]) -> Line:
+def _numbers(pattern: str) -> str:
+    return pattern.replace("<n>", r"[1-9]\d*").replace("<g>", r"[1-9]\d{9,}")
+
+
+def _unglued(text: str) -> list[str]:
+    """The records of a line that was copied without its line breaks."""
+    for records in (_RECORD, _STAMP, _FRAME):
+        if len(records.findall(text)) > 1:
+            return [part for glued in records.split(text) if glued.strip() for part in _unglued(glued)]
+    return [text]
+
+
+def _line(text: str, part: str, dumps: tuple[str, ...]) -> Line:
     text = text.rstrip("\n")
-    rest = _RETURN.sub(" ", _COLOUR.sub("", text)).replace("\\n", " ").replace("\\t", " ")
-    level = ""
+    rest = _RETURN.sub(" ", _COLOUR.sub("", part)).replace("\\n", " ").replace("\\t", " ")
+    level = origin = ""
     while rest:
         for prefix in _PREFIXES:
             match = prefix.match(rest)
             if match and match.end():
-                level = next((value for value in match.groupdict().values() if value), level)
+                named = match.groupdict()
+                origin = named.pop("origin", None) or origin
+                level = next((value for value in named.values() if value), level)
                 rest = rest[match.end() :]
                 break
         else:
             break
     if rest.startswith(dumps):
         return Line(text, rest, Level.INFO, marked=False)
-    known = _LEVELS.get(level)
-    return Line(text, rest, Level.ERROR if known is None else known, marked=known is Level.ERROR)
+    # Launchers log as information whatever their child prints.
+    known = Level.ERROR if level and EXCEPTION.match(rest) else _LEVELS.get(level)
+    return Line(text, rest, Level.ERROR if known is None else known, marked=known is Level.ERROR, origin=origin)

@@ -5,24 +5,50 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from orchestrator.cluster.failure_log import FailureLog, Span
+from orchestrator.cluster.failure_log import EXCEPTION, NEAR, FailureLog, Line, Span
 from orchestrator.cluster.failure_table import Level
-from orchestrator.cluster.failure_table.context import ALIVE, CAPTURING, IGNORED, LOADING, ORDERLY, PROFILING, SERVING
+from orchestrator.cluster.failure_table.context import (
+    ALIVE,
+    BUILDING,
+    CAPTURING,
+    IGNORED,
+    LOADING,
+    ORDERLY,
+    PROFILING,
+    SERVING,
+)
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
 
 _NEAR_FRAMES = 40
 """Lines above an exception in which its frames are looked for."""
 
-_EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Timeout)\b(?:\(\w*\))?\s*(?::|$)"
-)
-_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+, in (?P<name>\S+)')
+_MOST_LINES_OF_ONE = 3
+"""Lines after an exception's first that belong to its message."""
+
+_FRAME = re.compile(r'^\s*File "?(?P<path>[^"]+?)(?:", line |:)\d+, in (?P<name>[^\s(]+)')
 _SIGN = re.compile(
-    r"error|exception|fatal|traceback|killed|abort|core dumped|failed|cannot|panic|timed out|dead\b|died", re.IGNORECASE
+    r"error|exception|fatal|traceback|killed|abort|core dumped|assert|nccl warn|fail(?:s|ed|ing|ure)\b|cannot|can't|"
+    r"unable to|no module named|segfault|segmentation|\bfault|low on resource|\u6bb5\u9519\u8bef|panic|timed out|"
+    r"out.of.memory|\boom\b|refused|bad_alloc|corruption|dead\b|died|crash",
+    re.IGNORECASE,
 )
+_HINT_OF_ONE = re.compile(r"not? |unsupported|n't|missing|time-?out|invalid|too |exceed|hang|hung|stuck", re.IGNORECASE)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NEXT = re.compile(
+    r"Traceback |The above |During handling|Process |(?:CUDA|HIP) kernel errors|For debugging|\(|\[|INFO|WARNING"
+)
+_LINK = re.compile(
+    r"During handling of the above exception|The above exception was|(?:[\w.]+\.)?CancelledError\b|"
+    r"(?:\S+\.cc:\d+: )?(?:PC: +)?@ "
+)
+"""Lines that join others, and tell nothing themselves."""
+_LIMIT = re.compile(r"timeout[\w()]*\s*=\s*\S+", re.IGNORECASE)
+_UNDERLINE = re.compile(r"[\s^~.]*$")
+_WEAK = re.compile(r"cannot|can't|unable to|fail", re.IGNORECASE)
+"""Words of those who do without something, too."""
+
 _COUNT_OF_NONE = re.compile(r"(?:failed|errors?|errored|aborted)[\w ()/]*[:=]\s*0\b", re.IGNORECASE)
-_CHATTER = re.compile(r"\b(?:info|warning|debug)\b|it/s\]|s/it\]|200 OK", re.IGNORECASE)
 _CONSEQUENCES = (
     "RayTaskError",
     "KeyboardInterrupt",
@@ -48,7 +74,25 @@ def signs(log: FailureLog) -> list[int]:
         for number, line in enumerate(log.lines)
         if line.level == Level.ERROR
         and number not in harmless
+        and not _LINK.match(line.message)
         and (line.marked or (_SIGN.search(line.message) and not _COUNT_OF_NONE.search(line.message)))
+    ]
+
+
+def prose(log: FailureLog) -> list[int]:
+    """Lines of a log with an error that may tell it in words: first those that :func:`signs` has, then denials."""
+    found = signs(log)
+    frames = [number for number, line in enumerate(log.lines) if _FRAME.match(line.message)]
+    if not found and not frames:
+        return []
+    passed = {*found, *_harmless(log), *frames, *(number + 1 for number in frames)}
+    return found + [
+        number
+        for number, line in enumerate(log.lines)
+        if line.level == Level.ERROR
+        and number not in passed
+        and _HINT_OF_ONE.search(line.message)
+        and not _UNDERLINE.match(line.message)
     ]
 
 
@@ -56,7 +100,7 @@ def unexplained(log: FailureLog, covered: Collection[int] = ()) -> int | None:
     """The first line with an exception that is not ``covered`` by a wording; None if there is none."""
     harmless = _harmless(log)
     for number, line in enumerate(log.lines):
-        if number in covered or number in harmless or not _EXCEPTION.match(line.message):
+        if number in covered or number in harmless or not EXCEPTION.match(line.message):
             continue
         if not any(name in line.message.split(":")[0] for name in _CONSEQUENCES):
             return number
@@ -66,11 +110,30 @@ def unexplained(log: FailureLog, covered: Collection[int] = ()) -> int | None:
 def by_words(log: FailureLog, numbers: Iterable[int]) -> tuple[str, int] | None:
     """The class that the words of an error hint at, by the first of the lines that has a hint, and that line."""
     for number in numbers:
-        message = log.lines[number].message.lower().replace("\u2019", "'")
+        text = _LIMIT.sub(" ", _whole(log, number).replace("\u2019", "'").partition("[type=")[0])
+        message = f"{text} {_HUMP.sub(' ', text)}".lower()
         for label, *groups in HINTS:
-            if all(_has_word(message, group) for group in groups):
+            if all(_holds(message, group) for group in groups):
                 return label, number
     return None
+
+
+def _whole(log: FailureLog, number: int) -> str:
+    """The message of an exception with the lines that it goes on in, or that of any other line."""
+    lines = [log.lines[number].message]
+    if EXCEPTION.match(lines[0]):
+        for line in log.lines[number + 1 : number + 1 + _MOST_LINES_OF_ONE]:
+            message = line.message
+            if (
+                line.origin != log.lines[number].origin
+                or not message
+                or _FRAME.match(message)
+                or EXCEPTION.match(message)
+                or _NEXT.match(message)
+            ):
+                break
+            lines.append(message)
+    return " ".join(lines)
 
 
 def by_frames(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
@@ -96,7 +159,9 @@ def by_frames(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
 
 
 def by_progress(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
-    """The class of an exception by what was going on, and its line: so far only the capture of graphs is told."""
+    """The class of an exception by what was going on, and its line: a build, or the capture of graphs."""
+    if any(map(log.has, BUILDING)):
+        return ("build_error", raised) if raised is not None else None
     if raised is None:
         return None
     begun = [span for words in CAPTURING for span in log.find(words) if log.line_numbers(span)[0] < raised]
@@ -112,12 +177,10 @@ def when_memory_ran_out(log: FailureLog, span: Span, phase: str | None) -> str:
     if phase in {"serve", "stop"} or (phase is None and any(map(log.has, SERVING))):
         return "runtime"
     # Frames near the words count more than what was logged long before.
-    for words, when in ((PROFILING, "profile"), (LOADING, "load")):
-        if any(log.has(word, span) for word in words):
-            return when
-    if any(map(log.has, PROFILING)):
+    profiling, loading = log.distance(PROFILING, span), log.distance(LOADING, span)
+    if profiling is not None and (loading is None or profiling <= max(loading, NEAR)):
         return "profile"
-    if phase is None and not any(map(log.has, LOADING)) and log.has("allocated in private pools"):
+    if phase is None and loading is None and log.has("allocated in private pools"):
         return "runtime"
     return "load"
 
@@ -131,12 +194,22 @@ def lives_on(log: FailureLog, phrase: str) -> bool:
 
 def was_well(log: FailureLog) -> bool:
     """Whether a log without a known wording is that of a healthy engine: it says something, and no error."""
-    if any(map(log.has, ORDERLY)) and unexplained(log) is None:
+    harmless, bad = _harmless(log), signs(log)
+    if any(map(log.has, ORDERLY)) and unexplained(log) is None and not any(log.lines[number].marked for number in bad):
         return True
-    harmless = _harmless(log)
-    if signs(log) or (not harmless and any(_FRAME.match(line.message) for line in log.lines)):
+    if not all(_is_weak(log.lines[number]) for number in bad):
         return False
-    return bool(harmless) or any(line.level < Level.ERROR or _CHATTER.search(line.text) for line in log.lines)
+    if not harmless and any(_FRAME.match(line.message) for line in log.lines):
+        return False
+    return any(line.message.strip() for line in log.lines)
+
+
+def _is_weak(line: Line) -> bool:
+    return not line.marked and not _SIGN.search(_WEAK.sub("", line.message))
+
+
+def _holds(message: str, group: str) -> bool:
+    return not _has_word(message, group[1:]) if group.startswith("!") else _has_word(message, group)
 
 
 def _has_word(message: str, words: str) -> bool:
@@ -150,6 +223,6 @@ def _harmless(log: FailureLog) -> set[int]:
     for begin in {log.line_numbers(span)[0] for phrase in IGNORED for span in log.find(phrase)}:
         for number in range(begin, len(log.lines)):
             found.add(number)
-            if number > begin and _EXCEPTION.match(log.lines[number].message):
+            if number > begin and EXCEPTION.match(log.lines[number].message):
                 break
     return found

@@ -17,19 +17,29 @@ from orchestrator.cluster.failure_signs import (
     by_progress,
     by_words,
     lives_on,
+    prose,
     signs,
     unexplained,
     was_well,
     when_memory_ran_out,
 )
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES, Level, Rule, Strength
-from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS
+from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS, PASSED_OVER
 
 MOST_LINES = 5000
 """Lines from the end of a log that are looked at."""
 
 _MOST_EVIDENCE = 4
 _MOST_DETAIL = 400
+_WRAPPED = {
+    "unsupported_backend_or_dcp",
+    "quantization_or_kernel_unsupported",
+    "version_mismatch",
+    "model_or_tokenizer_missing",
+    "permission_or_hf_gated",
+}
+"""Classes that a validation of the configuration may find, beside its own."""
+
 _QUOTED = re.compile(r"\w(?:Error|Exception)\(")
 _SEGFAULT, _BUS_ERROR, _KILLED = {-11, 139}, {-7, 135}, {-9, 137}
 
@@ -61,19 +71,36 @@ class Failure:
         return text if len(text) <= _MOST_DETAIL else text[: _MOST_DETAIL - 3] + "..."
 
 
+def recorded_label(label: str) -> str:
+    """A class as the records have it: with hyphens, like the labels of all other failures there."""
+    return label.replace("_", "-")
+
+
+def certain_labels() -> frozenset[str]:
+    """Classes, as the records have them, of which a second try with the same values is known to end the same."""
+    return frozenset(
+        recorded_label(kind.label) for kind in CLASSES.values() if kind.deterministic and not kind.retryable
+    )
+
+
 def trial_fields(failure: Failure) -> dict[str, str]:
     """A failure as the fields ``outcome``, ``failure`` and ``failure_detail`` of a trial's record.
 
     What is worth another try is ``lost``, and a sweep tries it again a bounded number of times; the rest is ``failed``.
     """
-    outcome = "lost" if failure.retryable else "failed"
-    return {"outcome": outcome, "failure": failure.label, "failure_detail": failure.detail}
+    return {
+        "outcome": "lost" if failure.retryable else "failed",
+        "failure": recorded_label(failure.label),
+        "failure_detail": f"{failure.detail} (to do: {failure.remedy})",
+    }
 
 
 @dataclass(frozen=True)
 class _Match:
     rule: Rule
     span: Span
+    covered: frozenset[int]
+    """The lines of all places of the phrase."""
 
 
 def classify(
@@ -94,14 +121,27 @@ def classify(
         exception: What the caller caught, which need not be in the log. It is read like a last line.
         rules: The table; another one only to find out what a part of it is worth.
     """
-    log = FailureLog([*[*lines][-MOST_LINES:], *_as_lines(exception)], advice=ADVICE, harmless=HARMLESS, dumps=DUMPS)
+    log = FailureLog(
+        [*[*lines][-MOST_LINES:], *_as_lines(exception)],
+        advice=ADVICE,
+        harmless=HARMLESS,
+        passed_over=PASSED_OVER,
+        dumps=DUMPS,
+    )
     found = sorted(_matches(log, rules), key=lambda match: (-match.rule.strength, match.span.start))
     best = found[0] if found else None
     if best is not None and best.rule.strength >= Strength.LIKELY:
+        wrapped = by_words(log, _wrapped(log, best)) if best.rule.wraps else None
+        if wrapped is not None and wrapped[0] in _WRAPPED:
+            return _of_label(wrapped[0], phase, evidence=_texts(log, [wrapped[1]]))
         return _by_match(log, best, phase)
-    raised = unexplained(log, {number for match in found for number in log.line_numbers(match.span)})
-    suspects = [raised] if raised is not None else signs(log) if best is None else []
-    if told := by_words(log, suspects) or by_frames(log, raised) or by_progress(log, raised):
+    covered = {number for match in found for number in match.covered}
+    raised = unexplained(log, covered)
+    suspects = [raised] if raised is not None else prose(log) if best is None else []
+    told = by_words(log, suspects) or by_frames(log, raised) or by_progress(log, raised)
+    if told is None and (best is None or best.rule.strength == Strength.DEATH):
+        told = by_words(log, [number for number in prose(log) if number not in covered])
+    if told is not None:
         label, number = told
         numbers = sorted({number, number if raised is None else raised})
         return _of_label(_at_its_time(label, log, log.span(number), phase), phase, evidence=_texts(log, numbers))
@@ -110,6 +150,12 @@ def classify(
     if best is not None:
         return _by_match(log, best, phase)
     return _of_label(_without_words(log, exit_code), phase, evidence=_texts(log, signs(log)))
+
+
+def _wrapped(log: FailureLog, match: _Match) -> range:
+    """The lines of what wraps a message, and the one after it."""
+    numbers = log.line_numbers(match.span)
+    return range(numbers[0], min(numbers[-1] + 2, len(log.lines)))
 
 
 def _as_lines(exception: BaseException | str | None) -> Iterator[str]:
@@ -137,7 +183,8 @@ def _matches(log: FailureLog, rules: Sequence[Rule]) -> Iterator[_Match]:
                 if not any(log.has(other, span) for other in rule.not_near) and _counts(log, span, phrase, rule)
             )
             for span in islice(spans, 1):
-                yield _Match(rule, span)
+                covered = frozenset(number for place in log.find(phrase) for number in log.line_numbers(place))
+                yield _Match(rule, span, covered)
 
 
 def _counts(log: FailureLog, span: Span, phrase: str, rule: Rule) -> bool:
@@ -191,4 +238,4 @@ def _of_label(label: str, phase: str | None, *, knobs: tuple[str, ...] = (), evi
 
 
 def _texts(log: FailureLog, numbers: Iterable[int]) -> tuple[str, ...]:
-    return tuple(log.lines[number].text for number in islice(numbers, _MOST_EVIDENCE))
+    return tuple(islice(dict.fromkeys(log.lines[number].text for number in numbers), _MOST_EVIDENCE))

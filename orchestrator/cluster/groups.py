@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from orchestrator.cluster.nodes import NODE_LABEL, elsewhere
 from orchestrator.cluster.placement import NodeShape, Parallel, Placement, PlacementError, place
 from orchestrator.errors import ChunksmithError
 
 DOMAIN_LABEL: Final = "ray.io/gpu-domain"
 """Ray's label of the NVLink domain of a node."""
-
-_NODE_LABEL: Final = "ray.io/node-id"
 
 _CHOICE_S = 3.0
 """How long chosen nodes may take to give their room. Ray hears of what a node has left about ten times a second."""
@@ -26,16 +25,18 @@ class NoRoomError(ChunksmithError):
     """The cluster could hold the engine, and others take the room."""
 
 
-def node_shapes(*, free: bool = False) -> list[NodeShape]:
+def node_shapes(*, free: bool = False, without: Collection[str] = ()) -> list[NodeShape]:
     """The live nodes, this process's own first: an engine's log is best where its sweep is.
 
     Args:
         free: With what is left of them now, by what Ray has heard last, in place of all that they have.
+        without: Ids of nodes that do not count.
     """
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    live = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"] != here)
+    live = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in without]
+    live.sort(key=lambda node: node["NodeID"] != here)
     has = {node["NodeID"]: node["Resources"] for node in live}
     if free:
         left = ray._private.state.available_resources_per_node()
@@ -45,12 +46,26 @@ def node_shapes(*, free: bool = False) -> list[NodeShape]:
     ]
 
 
-def open_group(parallel: Parallel, per_rank: Mapping[str, float], *, spread: bool, timeout_s: float) -> Any:
+def avoidable(
+    aside: Collection[str], parallel: Parallel, per_rank: Mapping[str, float], *, spread: bool = False
+) -> Collection[str]:
+    """The nodes that are put aside, if an engine has room on the others now; else none, and it may go anywhere."""
+    if aside:
+        with contextlib.suppress(PlacementError):
+            place(parallel, node_shapes(free=True, without=aside), per_rank, spread=spread)
+            return aside
+    return ()
+
+
+def open_group(
+    parallel: Parallel, per_rank: Mapping[str, float], *, spread: bool, timeout_s: float, aside: Collection[str] = ()
+) -> Any:
     """A placement group with one bundle for each rank, ready for actors. It ends with the driver or actor that calls.
 
     Args:
         per_rank: See ``place``.
         timeout_s: How long others may take to make room.
+        aside: Nodes that are taken only where the others have no room now.
 
     Raises:
         PlacementError: The cluster can never hold it.
@@ -60,9 +75,12 @@ def open_group(parallel: Parallel, per_rank: Mapping[str, float], *, spread: boo
 
     deadline = time.monotonic() + timeout_s
     while True:
-        placement = _placement(parallel, per_rank, spread)
-        pins = [{_NODE_LABEL: node} for node in placement.nodes or ()]
+        avoided = avoidable(aside, parallel, per_rank, spread=spread)
+        placement = _placement(parallel, per_rank, spread, avoided)
         bundles = [dict(bundle) for bundle in placement.bundles]
+        pins = [{NODE_LABEL: node} for node in placement.nodes or ()]
+        if placement.nodes is None and avoided:
+            pins = [elsewhere(avoided) for _ in bundles]
         group = placement_group(bundles, strategy=placement.strategy, bundle_label_selector=pins or None)
         left = max(deadline - time.monotonic(), 0.0)
         try:
@@ -84,6 +102,17 @@ def remove_group(group: Any) -> None:
     remove_placement_group(group)
 
 
+def is_waiting(actor: Any) -> bool:
+    """Whether an actor has no process yet, because no node has room for it."""
+    import ray
+    from ray.core.generated import gcs_pb2
+
+    # Ray's public state API needs its dashboard; its table of actors in Python leaves the worker out.
+    table = ray._private.state.state._connect_and_get_accessor()
+    found = gcs_pb2.ActorTableData.FromString(table.get_actor_info(actor._actor_id) or b"")
+    return found.state == gcs_pb2.ActorTableData.PENDING_CREATION and not found.address.worker_id
+
+
 def nodes_of(group: Any) -> list[str]:
     """Node id of each bundle."""
     from ray.util.placement_group import placement_group_table
@@ -92,13 +121,13 @@ def nodes_of(group: Any) -> list[str]:
     return [places[index] for index in sorted(places)]
 
 
-def _placement(parallel: Parallel, per_rank: Mapping[str, float], spread: bool) -> Placement:
-    placement = place(parallel, node_shapes(), per_rank, spread=spread)
+def _placement(parallel: Parallel, per_rank: Mapping[str, float], spread: bool, without: Collection[str]) -> Placement:
+    placement = place(parallel, node_shapes(without=without), per_rank, spread=spread)
     if placement.nodes is None:
         return placement
     # Nodes that are free now, unless waiting for others keeps more of the ranks together.
     with contextlib.suppress(PlacementError):
-        now = place(parallel, node_shapes(free=True), per_rank, spread=spread)
+        now = place(parallel, node_shapes(free=True, without=without), per_rank, spread=spread)
         if now.nodes is not None and now.unit == placement.unit:
             return now
     return placement

@@ -48,7 +48,8 @@ class RankActor:
 
     def __init__(self, engine_id: str, rank: int, log_path: str, key: bytes, one_node: bool) -> None:
         redirect_output(log_path)
-        self._custody = Custody(f"{engine_id}-rank-{rank}")
+        # It has no heartbeat: rank 0 speaks for all, and the watchdog sees it only if it is stopped.
+        self._custody = Custody(f"{engine_id}-rank-{rank}", log_path=log_path)
         self._rank, self._host = rank, _own_host(one_node)
         self._listener = Listener((self._host, 0), authkey=key)
         # Torch, before anything is timed.

@@ -1,19 +1,16 @@
-"""Watches over one engine from outside, and removes what it leaves when its owner dies.
+"""What an engine has on this machine, how it is known, and how it is removed.
 
-A process of its own, so that SIGKILL of the owner (the Ray worker), of the driver or of Ray itself does not stop it.
-It knows the engine's processes by an environment variable that all of them inherit, and their shared-memory files by
-their memory maps. Run as ``python reaper.py --engine-id ID --owner-pid PID --owner-start TICKS --lease FILE``;
-imports only the standard library and psutil, because one runs beside every engine.
+Its processes are known by an environment variable that all of them inherit, and their shared-memory files by their
+memory maps; temporary files and sockets lie in a folder of the engine's own. Imports only the standard library and
+psutil, because the reaper's process does.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
-import select
-import signal
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +18,17 @@ from pathlib import Path
 
 import psutil
 
+from orchestrator.cluster import gpus
+from orchestrator.cluster.vitals import vitals
+from orchestrator.cluster.watchdog import SILENCE_S
+
 ENGINE_ID_ENV = "CHUNKSMITH_ENGINE_ID"
 """Every process of an engine carries this variable with the engine's id."""
 
 SCAN_INTERVAL_S = 0.5
 KILL_TIMEOUT_S = 20.0
 TRACKER_TIMEOUT_S = 5.0
+GPU_TIMEOUT_S = 20.0
 _SHM = "/dev/shm/"
 _NOT_OURS = ("plasma", "ray")
 """Ray's object store is shared with everybody; an engine may map it but never owns it."""
@@ -37,6 +39,11 @@ class Lease:
     """What is known of one engine, kept in a file so that a later process can clean up after a dead reaper.
 
     ``owner_start`` tells a process from a later one that was given the same pid.
+
+    Attributes:
+        log_path: Where a verdict of the watchdog is written; empty for nowhere.
+        silence_s: See ``Watchdog``.
+        gpus: Those of the engine, and what of their memory was in use before it, in MiB.
     """
 
     engine_id: str
@@ -44,6 +51,10 @@ class Lease:
     owner_start: int
     reaper_pid: int = 0
     shared_files: list[str] = field(default_factory=list)
+    log_path: str = ""
+    silence_s: float = SILENCE_S
+    gpus: list[str] = field(default_factory=list)
+    gpu_before_mib: list[int] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         temporary = path.with_suffix(".tmp")
@@ -57,7 +68,27 @@ class Lease:
 
 def lease_folder() -> Path:
     """Folder of this user's leases on this machine, on its own temporary file system."""
-    folder = Path("/tmp") / f"chunksmith-{os.getuid()}" / "leases"
+    return own_folder("leases")
+
+
+def scratch_folder(engine_id: str) -> Path:
+    """Where an engine's processes put temporary files and sockets. The name of a socket may have 107 bytes in all."""
+    return own_folder("scratch") / engine_id
+
+
+def beat_path(engine_id: str) -> Path:
+    """The page of an engine's heartbeat."""
+    return lease_folder() / f"{engine_id}.beat"
+
+
+def steps_path(engine_id: str) -> Path:
+    """Where an engine's scheduler counts its steps."""
+    return scratch_folder(engine_id) / "steps"
+
+
+def own_folder(name: str) -> Path:
+    """A folder of this user, which nobody else can read or has made."""
+    folder = Path("/tmp") / f"chunksmith-{os.getuid()}" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user: what it names must not be removed")
@@ -65,16 +96,9 @@ def lease_folder() -> Path:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine's start (``/proc/PID/stat``, field 22).
-
-    None when there is no such process, or only its zombie. Unlike a time of day it is the same whatever the clock does.
-    """
-    try:
-        # The second field is the name in brackets, which may hold anything.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if state in "ZX" else int(fields[18])
+    """When a process was started, see ``Vitals``. None when there is no such process, or only its zombie."""
+    found = vitals(pid)
+    return None if found is None else found.start
 
 
 def is_alive(pid: int, start: int) -> bool:
@@ -144,16 +168,20 @@ def kill_engine(engine_id: str) -> set[str]:
     return files
 
 
-def remove_engine(engine_id: str, known_files: set[str]) -> None:
-    """Remove every process and shared file of an engine whose owner is gone. Raises TimeoutError as ``kill_engine``
-    does."""
-    files = known_files | kill_engine(engine_id)
+def remove_engine(lease: Lease) -> None:
+    """Remove every process and file of an engine whose owner is gone, and wait for its GPUs' memory. Raises
+    TimeoutError as ``kill_engine`` does."""
+    engine_id = lease.engine_id
+    files = {*lease.shared_files} | kill_engine(engine_id)
     trackers = list(engine_processes(engine_id))
     _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
     _kill(stuck)
     for name in files:
         if name.startswith(_SHM):
             Path(name).unlink(missing_ok=True)
+    shutil.rmtree(scratch_folder(engine_id), ignore_errors=True)
+    beat_path(engine_id).unlink(missing_ok=True)
+    gpus.wait_for_memory(lease.gpus, lease.gpu_before_mib, GPU_TIMEOUT_S)
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
@@ -161,6 +189,26 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=1.0)
+
+
+def is_guarded(path: Path) -> bool:
+    """Whether the reaper that a lease names is alive."""
+    try:
+        return _is_reaper_of(Lease.read(path))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def is_removing() -> bool:
+    """Whether a reaper on this machine removes what a dead owner left."""
+    for path in lease_folder().glob("*.json"):
+        try:
+            lease = Lease.read(path)
+        except (OSError, ValueError, TypeError):
+            continue
+        if not is_alive(lease.owner_pid, lease.owner_start) and _is_reaper_of(lease):
+            return True
+    return False
 
 
 def reap_stale() -> list[str]:
@@ -174,7 +222,7 @@ def reap_stale() -> list[str]:
         if is_alive(lease.owner_pid, lease.owner_start) or _is_reaper_of(lease):
             continue
         try:
-            remove_engine(lease.engine_id, set(lease.shared_files))
+            remove_engine(lease)
         except TimeoutError:
             continue  # it sits in the driver; the lease stays for the next to come
         path.unlink(missing_ok=True)
@@ -187,51 +235,3 @@ def _is_reaper_of(lease: Lease) -> bool:
         return lease.engine_id in psutil.Process(lease.reaper_pid).cmdline()
     except psutil.NoSuchProcess:
         return False
-
-
-def watch(lease: Lease, path: Path) -> None:
-    """Note the engine's shared files until its owner is gone, then remove what is left of the engine."""
-    lease.reaper_pid = os.getpid()
-    lease.write(path)
-    try:
-        owner = os.pidfd_open(lease.owner_pid)
-    except ProcessLookupError:
-        owner = -1
-    waiter = select.poll()
-    if owner >= 0:
-        waiter.register(owner, select.POLLIN)
-    while is_alive(lease.owner_pid, lease.owner_start):
-        # The owner's own maps count too: it makes the semaphores and buffers through which it speaks to the engine.
-        found = set(lease.shared_files) | shared_files(lease.owner_pid)
-        for process in engine_processes(lease.engine_id):
-            found |= shared_files(process.pid)
-        if found != set(lease.shared_files):
-            lease.shared_files = sorted(found)
-            lease.write(path)
-        waiter.poll(SCAN_INTERVAL_S * 1000)
-    remove_engine(lease.engine_id, set(lease.shared_files))
-    path.unlink(missing_ok=True)
-
-
-def main() -> None:
-    """Entry point: leave the caller's process tree and session first, then watch."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine-id", required=True)
-    parser.add_argument("--owner-pid", type=int, required=True)
-    parser.add_argument("--owner-start", type=int, required=True)
-    parser.add_argument("--lease", type=Path, required=True)
-    arguments = parser.parse_args()
-    # Ray kills the direct children of a worker that exits. A grandchild in a session of its own is not one.
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    devnull = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(devnull, descriptor)
-    watch(Lease(arguments.engine_id, arguments.owner_pid, arguments.owner_start), arguments.lease)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,9 +13,11 @@ from orchestrator.engines.contract import (
     StopRule,
 )
 from orchestrator.engines.live import LIVE_KNOBS
+from orchestrator.engines.progress import PROGRESS, Progress
 
 __all__ = [
     "LIVE_KNOBS",
+    "PROGRESS",
     "BlockResult",
     "Counters",
     "Engine",
@@ -24,6 +26,7 @@ __all__ = [
     "EngineInfo",
     "InForce",
     "KnobValue",
+    "Progress",
     "RequestTimeline",
     "StopRule",
 ]

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.engines.contract import EngineError, RequestTimeline, StopRule
+from orchestrator.engines.progress import PROGRESS
 from orchestrator.engines.timer import clock, make_timer
 from orchestrator.workloads import Prompt, Request, Schedule
 
@@ -170,6 +171,7 @@ class _Block:
 
     def _send(self, flight: _Flight) -> None:
         task = asyncio.create_task(self._follow(flight))
+        PROGRESS.sent += 1
         self._tasks[task] = flight
         task.add_done_callback(self._on_done)
 
@@ -179,6 +181,7 @@ class _Block:
         try:
             async for chunk in self._stream(flight.index, prompt):
                 flight.times_s.append(self._now())
+                PROGRESS.chunks += 1
                 flight.tokens.extend(chunk.token_ids)
                 flight.cached = chunk.cached_tokens
                 if chunk.top2_gaps is not None:
@@ -191,6 +194,7 @@ class _Block:
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         flight = self._tasks.pop(task)
+        PROGRESS.ended += 1
         self._wake.set()
         if task.cancelled():
             return

@@ -20,6 +20,7 @@ from orchestrator.vllm_plugin.protocol import (
 )
 from orchestrator.vllm_plugin.settings import CONFIG_KEY, DEFAULT_WORKSPACE_CAP, PluginSettings
 from orchestrator.vllm_plugin.state import PLUGIN
+from orchestrator.vllm_plugin.steps import STEPS, STEPS_FILE_ENV, make_steps_file
 
 __all__ = [
     "CONFIG_KEY",
@@ -27,6 +28,8 @@ __all__ = [
     "RPC_WORKER_REPORT",
     "RPC_WORKER_RETUNE",
     "SCHEDULER_KNOBS",
+    "STEPS",
+    "STEPS_FILE_ENV",
     "UTILITY_SCHEDULER_REPORT",
     "UTILITY_SCHEDULER_RETUNE",
     "WORKER_EXTENSION",
@@ -34,6 +37,7 @@ __all__ = [
     "PluginSettings",
     "SchedulerReport",
     "WorkerReport",
+    "make_steps_file",
     "register",
 ]
 

@@ -18,6 +18,7 @@ from orchestrator.vllm_plugin.protocol import (
     SchedulerReport,
 )
 from orchestrator.vllm_plugin.state import PLUGIN, SCHEDULER
+from orchestrator.vllm_plugin.steps import STEPS
 
 _START_VALUES = "_chunksmith_start_values"
 
@@ -120,6 +121,7 @@ def _counted(schedule: Callable[..., Any]) -> Callable[..., Any]:
         output = schedule(self, *args, **kwargs)
         if output.total_num_scheduled_tokens > 0:
             SCHEDULER.steps += 1
+            STEPS.count()
             SCHEDULER.max_step_tokens = max(SCHEDULER.max_step_tokens, output.total_num_scheduled_tokens)
             SCHEDULER.max_running_requests = max(SCHEDULER.max_running_requests, len(self.running))
             SCHEDULER.long_prefill_cuts += _cuts(self, output.num_scheduled_tokens)

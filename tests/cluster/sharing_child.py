@@ -19,6 +19,7 @@ import yaml
 from orchestrator.cluster import ray_session
 from orchestrator.cluster.groups import NoRoomError, nodes_of, open_group, remove_group
 from orchestrator.cluster.placement import Parallel, PlacementError
+from orchestrator.records import RunFolder, read_arrow
 from tests.cluster.small_lab import ARGS
 
 EACH = {"GPU": 1.0, "CPU": 1.0}
@@ -125,10 +126,14 @@ class Sweep:
     def until(self, trials: int, timeout_s: float = 150.0) -> None:
         """Wait until so many trials are recorded."""
         end = time.monotonic() + timeout_s
-        while len(list(self.run.glob("trials/trial-*.parquet"))) < trials:
+        while self.recorded() < trials:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise AssertionError(self.output())
             time.sleep(0.02)
+
+    def recorded(self) -> int:
+        run = RunFolder(self.run)
+        return read_arrow(run.path, "trials", columns=["trial"]).num_rows if run.is_run() else 0
 
     def output(self) -> str:
         return self._log.read_text()
@@ -143,7 +148,7 @@ def two_sweeps(folder: Path) -> dict[str, Any]:
         second = Sweep(folder, "second", cluster.address)
         cluster.add_node(num_cpus=2)
         second.until(1)
-        before = len(list(first.run.glob("trials/trial-*.parquet")))
+        before = first.recorded()
         cluster.remove_node(first_node, allow_graceful=False)
         cluster.add_node(num_cpus=2)
         codes = [sweep.process.wait(timeout=240) for sweep in (first, second)]

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cluster.explain import VAGUE
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
-from orchestrator.cluster.failures import Failure, classify, trial_fields
+from orchestrator.cluster.failures import Failure, certain_labels, classify, recorded_label, trial_fields
 from tests.cluster.failure_lines import AFTER, AT_LAST, LINES
+from tests.cluster.failure_traps import TRAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVOKED = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("provoked_failures.jsonl").open()]
@@ -97,164 +99,6 @@ def test_the_public_logs_come_again_as_they_are_noted() -> None:
             assert found.deterministic in {record["deterministic"], None}, record["id"]
 
 
-TRAPS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
-    "torch's OutOfMemoryError is the GPU's": ("gpu_oom_load", ["torch.OutOfMemoryError: XPU out of memory."], {}),
-    "Ray's OutOfMemoryError is the host's": ("ray_host_oom", ["ray.exceptions.OutOfMemoryError: Task was killed"], {}),
-    "no space in /dev/shm is no full disk": (
-        "shm_too_small",
-        ["OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'"],
-        {},
-    ),
-    "Ray counts nobody": (
-        "ray_actor_died",
-        [
-            "(raylet) 0 Workers (tasks / actors) killed due to memory pressure (OOM), 2 Workers crashed due to "
-            "other reasons"
-        ],
-        {},
-    ),
-    "advice on capture is no failure": (
-        "none",
-        [
-            "INFO 11-30 12:00:00 [model_runner.py:1] Capturing cudagraphs. If out-of-memory error occurs "
-            "during cudagraph "
-            "capture, consider decreasing `gpu_memory_utilization`."
-        ],
-        {},
-    ),
-    "advice on an override is no out-of-bounds error": (
-        "invalid_config",
-        [
-            "Value error, User-specified max_model_len (9) is greater than the derived max_model_len (8). Positions "
-            "exceeding derived_max_model_len will cause a CUDA array out-of-bounds error."
-        ],
-        {},
-    ),
-    "an address in a prefix is no network failure": (
-        "invalid_config",
-        [
-            "ValueError: [address=127.0.0.1:9, pid=3] User-specified max_model_len (9) is greater than the "
-            "derived max_model_len"
-        ],
-        {},
-    ),
-    "an OOM inside a dead engine's message": (
-        "gpu_oom_runtime",
-        [
-            "MQEngineDeadError: Engine loop is not running. Inspect the stacktrace: OutOfMemoryError('CUDA out "
-            "of memory.')"
-        ],
-        {},
-    ),
-    "an OOM that never says so": (
-        "gpu_oom_runtime",
-        [
-            'RuntimeError: torch_call_dispatcher( "aten::new_empty", "", stack.data()) API call failed at '
-            "ops.h, line 939"
-        ],
-        {"phase": "serve"},
-    ),
-    "a port that was only tried": (
-        "none",
-        ["INFO 11-30 12:00:00 [utils.py:1] Port 8000 is already in use, trying port 8001"],
-        {},
-    ),
-    "a silent minute while compiling": (
-        "none",
-        [LINES["hang_shm_broadcast"][0], "(APIServer pid=1) INFO:     Application startup complete."],
-        {},
-    ),
-    "a refused request, although the engine goes on": (
-        "bad_request_too_long",
-        [
-            "WARNING 11-30 12:00:00 [scheduler.py:1] Input prompt (9000 tokens) is too long and exceeds limit of 8192",
-            'INFO:     10.0.0.1:4 - "POST /v1/completions HTTP/1.1" 200 OK',
-        ],
-        {},
-    ),
-    "a traceback that Python passes over": (
-        "none",
-        [
-            "INFO 11-30 12:00:00 [core.py:1] done",
-            "Exception ignored in: <function LLM.__del__ at 0x7f>",
-            "Traceback (most recent call last):",
-            '  File "/path/vllm/entrypoints/llm.py", line 1, in __del__',
-            "AttributeError: 'NoneType' object has no attribute 'shutdown'",
-        ],
-        {},
-    ),
-    "an end that was asked for": (
-        "none",
-        ["INFO:     Shutting down", "Traceback (most recent call last):", "KeyboardInterrupt"],
-        {},
-    ),
-    "an error that a configuration in a dump only seems to have": (
-        "engine_dead",
-        [
-            "ERROR 11-30 12:00:00 [dump_input.py:72] Dumping input data for V1 LLM engine: CUDA out of memory",
-            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
-        ],
-        {},
-    ),
-    "a preempted request": (
-        "none",
-        [
-            "WARNING 11-30 12:00:00 [scheduler.py:1] Sequence group 0 is preempted by PreemptionMode.RECOMPUTE "
-            "mode because "
-            "there is not enough KV cache space."
-        ],
-        {},
-    ),
-    "the phase tells one OOM from another": (
-        "gpu_oom_profile",
-        ["torch.OutOfMemoryError: CUDA out of memory."],
-        {"phase": "profile"},
-    ),
-    "an unknown cause is not called a dead engine": (
-        "unknown",
-        ["KeyError: 'layers.0.moon'", "RuntimeError: Engine core initialization failed. See root cause above."],
-        {},
-    ),
-    "new words for an old matter": (
-        "unsupported_backend_or_dcp",
-        ["NotImplementedError: MoonMLA has no support yet: DCP is unsupported by this attention backend"],
-        {},
-    ),
-    "the place that raised it": (
-        "quantization_or_kernel_unsupported",
-        ['  File "/path/vllm/model_executor/layers/quantization/moon.py", line 3, in apply', "AssertionError"],
-        {},
-    ),
-    "an exception while graphs are captured": (
-        "cudagraph_capture_failed",
-        [
-            "Capturing CUDA graph shapes:  40%|####      | 14/35",
-            "RuntimeError: a (50) must match b (56) at dimension 0",
-        ],
-        {},
-    ),
-    "an exception after graphs were captured": (
-        "unknown",
-        [
-            "Capturing CUDA graph shapes: 100%|##########| 35/35",
-            "INFO 11-30 12:00:00 [gpu_model_runner.py:1] Graph capturing finished in 9 secs",
-            "RuntimeError: a (50) must match b (56) at dimension 0",
-        ],
-        {},
-    ),
-    "a signal without a word": ("worker_segfault", [], {"exit_code": -11}),
-    "a bus error without a word": ("shm_too_small", [], {"exit_code": 135}),
-    "SIGKILL does not say who sent it": ("engine_dead", ["loading"], {"exit_code": -9}),
-    "an end in order": ("none", [], {"exit_code": 0}),
-    "nothing at all": ("unknown", [], {}),
-    "an exit code does not outdo a line": (
-        "port_in_use",
-        ["OSError: [Errno 98] Address already in use"],
-        {"exit_code": -11},
-    ),
-}
-
-
 @pytest.mark.parametrize("trap", TRAPS)
 def test_the_traps(trap: str) -> None:
     label, lines, how = TRAPS[trap]
@@ -286,11 +130,19 @@ def test_a_dead_engine_is_tried_again_only_if_it_had_served() -> None:
 
 def test_a_failure_becomes_fields_of_a_trial() -> None:
     lost = trial_fields(classify(LINES["node_lost"]))
-    assert (lost["outcome"], lost["failure"]) == ("lost", "node_lost")
-    failed = trial_fields(classify(LINES["kv_cache_too_small"]))
-    assert failed["outcome"] == "failed"
+    assert (lost["outcome"], lost["failure"]) == ("lost", "node-lost")
+    failure = classify(LINES["kv_cache_too_small"])
+    failed = trial_fields(failure)
+    assert (failed["outcome"], failed["failure"]) == ("failed", "kv-cache-too-small")
     assert "\n" not in failed["failure_detail"]
-    assert len(failed["failure_detail"]) <= 400
+    assert failed["failure_detail"] == f"{failure.detail} (to do: {failure.remedy})"
+    assert len(failure.detail) <= 400
+
+
+def test_what_comes_again_is_certain() -> None:
+    certain = certain_labels()
+    assert {"kv-cache-too-small", "workspace-locked", "invalid-config", "host-oom"} <= certain
+    assert not {"port-in-use", "node-lost", "gpu-oom-runtime", "engine-dead", "unknown", "none"} & certain
 
 
 def test_the_table_speaks_of_classes_that_exist() -> None:
@@ -308,5 +160,7 @@ def test_no_phrase_stands_twice() -> None:
 def test_the_guide_lists_every_class() -> None:
     guide = (ROOT / "docs" / "how-to" / "failures.md").read_text()
     for kind in CLASSES.values():
-        assert f"| `{kind.label}` | {kind.meaning} | {kind.remedy} |" in guide
-    assert set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE)) == set(CLASSES)
+        assert f"| `{recorded_label(kind.label)}` | {kind.meaning} | {kind.remedy} |" in guide
+    listed, _, others = guide.partition("## What Chunksmith finds itself")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", listed, re.MULTILINE)) == set(map(recorded_label, CLASSES))
+    assert set(re.findall(r"`([\w-]+)`", others)) >= VAGUE - set(map(recorded_label, CLASSES))

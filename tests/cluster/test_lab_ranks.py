@@ -87,7 +87,7 @@ def test_ranks_and_a_node_killed_in_a_block_and_an_engine_stopped(tmp_path: Path
     assert (told["rank_nodes"], told["node_nodes"]) == (2, 2)
     check_lost(told["rank"], r"rank 3 of 4 is gone")
     check_lost(told["node"], r"rank [23] of 4 is gone")
-    assert (told["first"]["label"], told["first"]["lost"]) == ("actor-lost", True)
+    assert (told["first"]["label"], told["first"]["lost"]) == ("ray-actor-died", True)
     assert told["first"]["s"] < IN_TIME_S
     assert [told[f"{name}_left"] for name in ("rank", "first", "node", "stopped")] == [NOTHING] * 4
 

@@ -32,9 +32,12 @@ PROFILING = (
     "capture_model",
     "compile_or_warm_up_model",
     "warming up",
-    "warm_up",
-    "warmup",
+    "warm_up_model",
+    "warmup_model",
+    "model_warmup",
     "kernel_warmup",
+    "autotune_warmup",
+    "in warmup",
     "initialize_kv_cache",
     "initialize_from_config",
     "_allocate_kv_cache",
@@ -66,6 +69,8 @@ SERVING = (
     "/v1/completions",
     "Dumping input data",
     "dump_input.py",
+    "Error in model execution",
+    "input of failed execution",
     "Dumping scheduler output",
     "EngineCore encountered a fatal error",
     "EngineCore encountered an issue",
@@ -86,6 +91,16 @@ SERVING = (
 
 CAPTURING = ("Capturing CUDA graph", "Capturing cudagraphs", "Capturing the model for CUDA graphs")
 """An exception after one of these, and before a sign of life, is one of the capture."""
+
+BUILDING = (
+    "pip-build-env",
+    "pyproject_hooks",
+    "running build_ext",
+    "running bdist_wheel",
+    "Building wheel for",
+    "cmake --build",
+)
+"""An exception in a log with one of these is one of the build."""
 
 IGNORED = ("Exception ignored in", "(most likely raised during interpreter shutdown)")
 """Lines that begin the traceback of an exception that Python itself passes over: all of it is harmless."""
@@ -108,6 +123,7 @@ DUMPS = (
     "Initializing a V1 LLM engine",
     "Initializing an LLM engine",
     "args: ",
+    "non-default args",
 )
 """Lines that begin so print a configuration, whatever their level: no word in them is an event."""
 
@@ -146,7 +162,33 @@ ADVICE = (
 )
 """Sentences that name a failure without any: they are taken out before anything is looked for."""
 
+PASSED_OVER = (
+    "RuntimeWarning:",
+    "FutureWarning:",
+    "DeprecationWarning:",
+    "UserWarning:",
+    "Error retrieving safetensors",
+    "Error retrieving file list",
+    "Failed to read file <frozen",
+    "Failed to load plugin",
+    "failed to import tensorizer",
+    "Failed to import from vllm._* with ModuleNotFoundError",
+    "Failed to import vllm_*_C",
+    "Failed to establish connection to the * exporter agent",
+    "Export metrics to agent failed",
+    "Exception happens when checking",
+    "platform is not available because",
+)
+"""Beginnings of what a healthy engine goes on after, whatever reason the rest of the line gives."""
+
 HARMLESS = (
+    "died, exit code: -15",
+    "is over * full, available space: <n>*GB; capacity: * Object creation will fail if spilling is required",
+    "is over * full, available space: <g>; capacity: * Object creation will fail if spilling is required",
+    "Failed to import from vllm._",
+    "SIGTERM received at time",
+    "Connection to socket failed for pathname",
+    "Retrying to connect to socket for pathname",
     "process group has NOT been destroyed before we destruct ProcessGroupNCCL",
     "destroy_process_group() was not called before program exit",
     "resource_tracker: There appear to be",
@@ -166,7 +208,6 @@ HARMLESS = (
     "cannot be retrieved (gai error",
     "Unexpected error during package walk",
     "Unable to connect to usage",
-    "RuntimeWarning",
     "Not enough SMs to use max_autotune_gemm",
     "out of resource: shared memory * for benchmark choice",
     "Regarding multimodal models",
@@ -179,17 +220,14 @@ HARMLESS = (
     "[Errno 28] No space left on device. joblib",
     "is preempted by PreemptionMode",
     "because there is not enough KV cache space",
-    "Failed to import from vllm._C",
-    "Failed to import from vllm._rocm_C",
-    "Failed to import from vllm._moe_C",
-    "Failed to import from vllm._C_stable_libtorch",
     "Custom allreduce is disabled",
+    "Setup Custom allreduce failed",
+    "To silence this warning",
     "your platform lacks GPU P2P capability",
     "does not have native support for FP8 computation",
     "Weight-only FP8 compression will be used",
     "Token indices sequence length is longer than the specified maximum",
     "The object store is using /tmp instead of /dev/shm",
-    "Failed to establish connection to the metrics exporter agent",
     "Cannot use FlashAttention-2 backend",
     "Cannot use FlashAttention backend",
     "Could not find nvidia-smi",
@@ -203,19 +241,12 @@ HARMLESS = (
     "optimal performance",
     "may be suboptimal",
     "not fully optimized yet",
-    "FutureWarning",
-    "DeprecationWarning",
-    "UserWarning",
     "404 Not Found",
-    "Error retrieving safetensors",
-    "Error retrieving file list",
-    "Failed to read file <frozen",
     "Skipping import of cpp extensions due to incompatible torch version",
     "Unclosed client session",
     "Task was destroyed but it is pending",
     "Future exception was never retrieved",
-    "Failed to load plugin",
-    "failed to import tensorizer",
+    "main process disappeared",
     "Cannot connect to host * Retrying",
 )
 """What a healthy engine writes too. Lines with these are no sign of a failure, and never decide."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _NO = (
     "not support|unsupported|only support|n't support|supported for now|not yet|not implemented|"
-    "not available|requires|invalid|incompatible|only available|only work"
+    "not available|not valid|requires|invalid|incompatible|only available|only work"
 )
 _GONE = (
     "not found|no such|missing|not exist|n't exist|cannot find|can't find|could not find|"
@@ -16,7 +16,7 @@ _GONE = (
 )
 _WRONG = (
     "must|divisible|greater|less than|smaller|larger|exceed|cannot be|should be|invalid|"
-    "not allowed|incompatible|not compatible|out of range|only be|mismatch"
+    "not allowed|incompatible|not compatible|out of range|only be|only for|simultaneous|at the same time|mismatch"
 )
 _LATE = "timed out|timeout|time out|timeouterror"
 
@@ -39,8 +39,8 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "no_available_memory_for_cache_blocks",
-        "kv cache|cache block|kv_cache|gpu blocks",
-        "no available|not enough|insufficient|no memory",
+        "kv cache|cache block|kv_cache|gpu blocks|memory for kv",
+        "no available|not enough|insufficient|no memory|less than requested",
     ),
     (
         "gpu_memory_busy_at_start",
@@ -49,8 +49,12 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "shm_too_small",
-        "/dev/shm|shared memory|shm",
+        "/dev/shm|shared memory|shm|/torch_|</torch_|/psm_|nccl-",
         "no space|too small|insufficient|not enough|exceed|cannot allocate",
+    ),
+    (
+        "shm_too_small",
+        "bus error|sigbus",
     ),
     (
         "disk_full",
@@ -63,19 +67,104 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "gpu_oom",
+        "oom",
+        "cuda|gpu|hip|vram|npu|xpu|hbm",
+        "!oom-kill|oom kill|oom_kill|oomkill",
+    ),
+    (
+        "gpu_oom",
+        "aten::new_empty|aten::empty",
+        "fail",
+    ),
+    (
+        "host_oom",
+        "unable to allocate|bad_alloc|memoryerror",
+        "!cuda|gpu|hip|device",
+    ),
+    (
+        "disk_full",
+        "file too large|unexpected pos",
+    ),
+    (
+        "worker_segfault",
+        "double free|corrupted size|invalid next size",
+    ),
+    (
+        "version_mismatch",
+        "cannot open shared object|package metadata|packagenotfound|not compiled with",
+    ),
+    (
+        "distributed_init_timeout",
+        "ray instance|ray cluster|to gcs",
+        "could not find|failed to connect|unable to connect",
+    ),
+    (
+        "host_oom",
+        "low on resource|evicted",
+        "memory",
+    ),
+    (
+        "disk_full",
+        "low on resource|evicted",
+        "storage|disk",
+    ),
+    (
+        "gpu_oom",
         "out of memory|outofmemory",
         "cuda|gpu|hip|device|vram|npu|xpu|hbm",
+    ),
+    (
+        "gpu_oom",
+        "out of memory|outofmemory",
+        "!ray|host|cpu|ram|kill|killed|killer|cgroup|node|container|memoryerror",
     ),
     (
         "host_oom",
         "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory",
     ),
     (
+        "cudagraph_capture_failed",
+        "current cuda stream|captured-stream|captured stream",
+        "not initialized|not allow|synchronize",
+    ),
+    (
+        "unsupported_backend_or_dcp",
+        "dcp|pcp|decode-context-parallel|decode_context_parallel|context parallel",
+        "error|assert|fail",
+    ),
+    (
+        "quantization_or_kernel_unsupported",
+        "quant|bnb|bitsandbytes|gptq|awq|nf4|gguf|int4|int8|mxfp|nvfp|weight_scale|input_scale|qweight|qzeros|"
+        "g_idx|weight_packed",
+        "keyerror|assertionerror|shape mismatch|size mismatch|load weights of|load_weights",
+        "weight|shape|loading|layers|expert",
+        "!kv cache|kv_cache|head_size",
+    ),
+    (
+        "quantization_or_kernel_unsupported",
+        "quantiz|marlin|gptq|awq|bitsandbytes|gguf|mxfp|nvfp|_gemm|scaled_mm|cutlass_",
+        "!kv cache|kv_cache|attention|mla|dcp|flash",
+        _NO,
+    ),
+    (
+        "cudagraph_capture_failed",
+        "cuda graph|cudagraph|graph capture|capture",
+        "captur|replay",
+        "fail|error|not permitted|not support|invalid|unsupported|cannot|crash",
+    ),
+    (
+        "triton_or_compile_failure",
+        "jit|nvcc|ninja|ptxas",
+        "fail|error",
+        "compil|toolkit|flashinfer|deepgemm|deep_gemm|kernel",
+        "!not support|unsupported",
+    ),
+    (
         "unsupported_backend_or_dcp",
         "context parallel|dcp|pcp|attention backend|attention impl|head_size|head size|head dim|"
         "head_dim|flash attention|flashattention|flashinfer|flashmla|flash_attn|mla|"
-        "sliding window|kv cache dtype|kv_cache_dtype|bfloat16|attention|xformers|backend",
-        _NO,
+        "sliding window|kv cache dtype|kv_cache_dtype|bfloat16|bf16|attention|xformers|backend",
+        _NO + "|unknown",
     ),
     (
         "quantization_or_kernel_unsupported",
@@ -101,12 +190,14 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "distributed_init_timeout",
-        "rendezvous|tcpstore|init_process_group|gloo|store|clients|handshake|socket|connect|hostname|ready",
+        "rendezvous|tcpstore|init_process_group|gloo|store|clients|handshake|socket|connect|hostname|"
+        "distributed init|initiali",
         _LATE + "|" + "refused|unreachable|cannot connect|unable to connect|failed to connect",
     ),
     (
         "hang_shm_broadcast",
         "rpc|execute_model|worker|engine core|enginecore|step",
+        "!not registered",
         _LATE + "|" + "hang|hung|stuck|not respond|unresponsive",
     ),
     (
@@ -116,8 +207,13 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "node_lost",
-        "node|raylet|gcs",
-        "dead|died|lost|heartbeat|terminated|preempt|unreachable|evicted",
+        "node|raylet|gcs|ray processes",
+        "dead|died|lost|losing|heartbeat|terminated|preempt|unreachable|evicted|connection closed",
+    ),
+    (
+        "node_lost",
+        "raylet|gcs",
+        "crash",
     ),
     (
         "node_lost",
@@ -130,34 +226,70 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "cannot|infeasible|exceed|not enough|insufficient|timed out|could not|no available|unschedulable",
     ),
     (
+        "ray_placement_group_infeasible",
+        "node|ray",
+        "no gpu|not allocate|not have enough|required gpus|node type",
+    ),
+    (
+        "ray_actor_died",
+        "worker|actor",
+        "not registered|crashed due to|crashed error",
+    ),
+    (
         "ray_actor_died",
         "actor|ray worker|raylet|ray::",
         "died|dead|crash|unavailable|killed",
     ),
     (
+        "engine_dead",
+        "engine|mqllmengine|enginecore|llmengine|worker|vllmworker|workerproc|core proc",
+        "died|dead|not running|is gone|terminated unexpectedly",
+    ),
+    (
         "worker_segfault",
-        "segfault|segmentation|sigsegv|core dumped",
+        "segfault|segmentation|sigsegv|core dumped|\u6bb5\u9519\u8bef",
+    ),
+    (
+        "build_error",
+        "cmake|pyproject|setuptools|wheel|pip-build-env|bdist_wheel",
+        "error|fail",
+    ),
+    (
+        "triton_or_compile_failure",
+        "deep_gemm|deepgemm|flashinfer|cutlass|cuda.o|jit/|jit_kernels",
+        "failed to open|no such file|exit_code",
     ),
     (
         "triton_or_compile_failure",
         "triton|inductor|dynamo|ptx|nvcc|nvrtc|compil|jit|tilelang|cutedsl|mlir|llvm|ninja",
-        "error|fail|cannot|unsupported|invalid|not found",
+        "error|fail|fatal|cannot|unsupported|invalid|not found|assert",
+    ),
+    (
+        "triton_or_compile_failure",
+        "erase node|fx graph|graph module|fake tensor|aot autograd|aot_autograd|symint|dynamic shape|fullgraph|"
+        "graph break|debug context",
+        "error|fail|cannot|unsupported|still had|invalid|exception",
     ),
     (
         "cuda_illegal_memory_access",
         "cuda error|hip error|illegal|device-side|cuda exception|gpu fault|acl stream",
-        "access|assert|launch|fault|address|illegal|exception|unknown error",
+        "access|assert|launch|fault|address|illegal|exception|unknown error|invalid argument",
+    ),
+    (
+        "cuda_illegal_memory_access",
+        "memory access fault|page fault|mmu fault",
     ),
     (
         "permission_or_hf_gated",
-        "permission|unauthorized|forbidden|access denied|gated|not authorized|authentication|read-only",
+        "permission|unauthorized|forbidden|access denied|gated|not authorized|authentication|read-only|"
+        "too many requests",
     ),
     (
         "version_mismatch",
-        "version|driver|incompatible|upgrade|transformers|architecture|abi|importerror|"
+        "version|driver|incompatib|upgrade|transformers|architecture|abi|importerror|"
         "modulenotfounderror|no module named|cannot import",
-        "require|mismatch|incompatible|too old|out of date|expected|not match|n't match|upgrade|"
-        "not support|no module|cannot import|not recogni|insufficient|newer",
+        "require|mismatch|incompatib|too old|out of date|expected|not match|n't match|upgrade|"
+        "not support|no module|cannot import|not recogni|insufficient|newer|import error|inspect",
     ),
     (
         "model_or_tokenizer_missing",
@@ -166,22 +298,37 @@ HINTS: tuple[tuple[str, ...], ...] = (
         _GONE,
     ),
     (
+        "model_or_tokenizer_missing",
+        "parameter named|load weight",
+    ),
+    (
+        "model_or_tokenizer_missing",
+        "keyerror",
+        "layers.|weight|lm_head|embed_tokens|.bias",
+    ),
+    (
+        "host_oom",
+        "killed|sigkill",
+        "!actor|ray|raylet|engine|user|request",
+    ),
+    (
         "bad_argument",
-        "argument|option|flag|--",
+        "argument|option|flag",
         "unrecognized|unexpected|unknown|invalid|required|no such|missing",
     ),
     (
         "bad_request_too_long",
-        "prompt|request|input|context length",
-        "too long|longer than|maximum context|max_model_len|maximum length",
+        "prompt|request|input|context length|max_tokens",
+        "too long|longer than|maximum context|max_model_len|maximum length|at least",
     ),
     (
         "invalid_config",
         "max_model_len|max_num_seqs|max_num_batched_tokens|tensor parallel|tensor_parallel|pipeline|"
         "data parallel|data_parallel|expert|num_heads|attention heads|block_size|block size|"
         "gpu_memory_utilization|world size|world_size|rope|lora|speculative|config|dtype|"
-        "num_key_value_heads|vocab_size|chunked prefill|prefix caching",
-        _NO + "|" + _WRONG,
+        "num_key_value_heads|vocab_size|chunked prefill|prefix caching|hybrid kv cache",
+        _NO + "|" + _WRONG + "|disabled|failed to convert",
     ),
 )
-"""Class, and its groups of words in lower case, divided by bars; the first hint that holds counts."""
+"""Class, and its groups of words in lower case, divided by bars; the first hint that holds counts. None of the words of
+a group that begins with an exclamation mark may be in the message."""

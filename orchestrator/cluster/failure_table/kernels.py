@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cluster.failure_table.rule import Rule, Strength
+from orchestrator.cluster.failure_table.rule import Level, Rule, Strength
 
 _CAPTURING = (
     "Capturing c",
@@ -72,6 +72,13 @@ RULES = (
     ),
     Rule(
         label="triton_or_compile_failure",
+        phrases=("Triton Error [CUDA]", "Triton Error [HIP]"),
+        strength=Strength.LIKELY,
+        source="triton driver.c: what it launches or loads failed, and the CUDA runtime says of what",
+        not_near=("illegal memory access", "illegal address", "misaligned address", "launch failure", "out of memory"),
+    ),
+    Rule(
+        label="triton_or_compile_failure",
         phrases=(
             "PTXASError",
             "No valid triton",
@@ -93,8 +100,6 @@ RULES = (
             "triton.runtime.errors",
             "out of resource: shared memory",
             "OutOfResources: out of resource",
-            "Triton Error [CUDA]",
-            "Triton Error [HIP]",
             "No valid triton configs",
             "Failed to find C compiler",
             "Python.h: No such file or directory",
@@ -133,6 +138,7 @@ RULES = (
             "MLIR error",
             "TVM * compile",
             "DeepGEMM * compil",
+            "Failed to open: * deep_gemm",
             "deep_gemm * nvcc",
             "tvm_ffi * error",
             "nvcc * not found",
@@ -157,6 +163,7 @@ RULES = (
             "torch._inductor.exc",
             "torch._dynamo.exc",
             "BackendCompilerFailed",
+            "Developer debug context",
             "LoweringException",
             "torch._inductor.runtime",
             "triton.runtime.autotuner",
@@ -204,7 +211,8 @@ RULES = (
             "vector core exception",
             "aicore exception",
         ),
-        source="the CUDA and HIP runtimes",
+        source="the CUDA and HIP runtimes; vLLM warns when it cannot even write the failed input",
+        least=Level.WARNING,
     ),
     Rule(
         label="cuda_illegal_memory_access",
@@ -213,6 +221,7 @@ RULES = (
             "CUBLAS_STATUS_INTERNAL_ERROR",
             "CUDNN_STATUS_EXECUTION_FAILED",
             "CUDA error: invalid argument",
+            "HIP error: invalid argument",
             "NVRM: Xid",
         ),
         strength=Strength.LIKELY,

@@ -184,6 +184,7 @@ RULES = (
             "DLL load failed while importing",
             "Found no NVIDIA driver on your system",
             "Failed to infer device type",
+            "Device string must not be empty",
             "Unsupported platform",
             "has no attribute all_special_tokens_extended",
             "requires a newer version of",
@@ -194,7 +195,7 @@ RULES = (
     ),
     Rule(
         label="model_or_tokenizer_missing",
-        phrases=("SafetensorError", "There is no module or parameter named"),
+        phrases=("SafetensorError", "There is no module or parameter named", "Attempted to load weight ("),
         strength=Strength.LIKELY,
         source="safetensors; vllm model_executor/models/utils.py: weights that are not the model's",
     ),
@@ -222,9 +223,18 @@ RULES = (
         source="Python's import",
     ),
     Rule(
+        label="version_mismatch",
+        phrases=("^No module named",),
+        strength=Strength.CONSEQUENCE,
+        source="Python's import, as those who catch it repeat it",
+    ),
+    Rule(
         label="build_error",
         phrases=(
             "Failed building wheel for",
+            "Failed building editable for",
+            "Command [cmake",
+            "CMake Generate step failed",
             "Failed to build installable wheels",
             "error: subprocess-exited-with-error",
             "Could not build wheels for",

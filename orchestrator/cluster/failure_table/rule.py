@@ -61,7 +61,8 @@ class Rule:
     """Wordings that stand for one class.
 
     A phrase is compared without regard to case, spaces, line breaks and quotation marks, so that it is found in a log
-    that was wrapped in the middle of a word. ``*`` stands for up to 100 characters, ``<n>`` for a number above zero;
+    that was wrapped in the middle of a word. ``*`` stands for up to 100 characters, ``<n>`` for a number above zero,
+    ``<g>`` for one of at least ten digits;
     ``^`` in front asks for the beginning of a line's message, ``$`` behind for its end.
 
     Attributes:
@@ -75,6 +76,7 @@ class Rule:
         knobs: Those of this wording, where they are not the class's.
         least: The level of a line from which it counts. One below an error counts only if the engine gives no sign of
             life afterwards, or for a refused request.
+        wraps: It only wraps what went wrong, so that the words behind it may tell more.
     """
 
     label: str
@@ -86,3 +88,4 @@ class Rule:
     not_near: tuple[str, ...] = ()
     knobs: tuple[str, ...] = ()
     least: Level = Level.ERROR
+    wraps: bool = False

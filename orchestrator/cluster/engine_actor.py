@@ -1,0 +1,109 @@
+"""The Ray actor that holds one engine.
+
+Ray is imported inside the functions, as in ``actor``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from orchestrator.cluster.custody import Custody
+from orchestrator.cluster.heartbeat import Heartbeat
+from orchestrator.cluster.output import redirect_output
+from orchestrator.cluster.rank_actor import Ranks, start_ranks
+from orchestrator.cluster.reaper import beat_path
+from orchestrator.engines import (
+    PROGRESS,
+    BlockResult,
+    Engine,
+    EngineConfig,
+    EngineInfo,
+    KnobValue,
+    StopRule,
+)
+from orchestrator.engines.kernel_lab import LabError
+from orchestrator.records import collect
+from orchestrator.workloads import Request, Schedule
+
+EngineKind = Literal["vllm", "kernel_lab"]
+"""What an actor can hold."""
+
+
+class Home(NamedTuple):
+    """Where an engine's actor runs: its process, and Ray's id of its node."""
+
+    pid: int
+    node_id: str
+
+
+class EngineActor:
+    """Runs in a Ray worker of its own. Everything it and its children print goes to the engine's log file.
+
+    In a placement group it is in the first bundle, and starts the engine's other ranks in the others. A heartbeat tells
+    the engine's reaper what goes on; see ``watchdog``.
+    """
+
+    def __init__(self, engine_id: str, log_path: str, kind: EngineKind, silence_s: float) -> None:
+        redirect_output(log_path)
+        self._custody = Custody(engine_id, log_path=log_path, silence_s=silence_s)
+        self._engine_id, self._log_path, self._kind = engine_id, log_path, kind
+        # Here, because each takes some seconds to import torch, as this process does next.
+        self._ranks = start_ranks(engine_id, log_path)
+        is_alone = not self._ranks.actors
+        self._heart = Heartbeat(beat_path(engine_id), PROGRESS, is_alone=is_alone, each=self._custody.renew)
+        self._engine: Engine | None = None
+
+    def home(self) -> Home:
+        import ray
+
+        return Home(os.getpid(), ray.get_runtime_context().get_node_id())
+
+    def start(self, config: EngineConfig) -> EngineInfo:
+        with self._heart.during("start"):
+            self._engine = _engine_of(self._kind, self._engine_id, self._log_path, self._ranks)
+            # Read here: in a cluster the driver's machine may have another processor, and other versions.
+            return replace(self._engine.start(config), node=collect())
+
+    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
+        with self._heart.during("retune"):
+            return self._started.retune(live_values)
+
+    def run(self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None) -> BlockResult:
+        with self._heart.during("block"):
+            return self._started.run(requests, schedule, top2=top2, stop=stop)
+
+    def stop(self) -> None:
+        with self._heart.during("stop"):
+            try:
+                self._started.stop()
+            finally:
+                self._custody.release()
+
+    @property
+    def _started(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
+
+
+def _engine_of(kind: EngineKind, engine_id: str, log_path: str, ranks: Ranks) -> Engine:
+    """Imports vLLM or torch: only once the output is redirected and the custody has begun."""
+    if kind == "vllm":
+        from orchestrator.engines.vllm import VllmEngine
+
+        return VllmEngine(engine_id, log_path)
+    from orchestrator.engines.kernel_lab.engine import KernelLabEngine
+
+    if not ranks.actors:
+        return KernelLabEngine(engine_id, log_path)
+    from orchestrator.cluster.lab_ranks import RayPeers
+    from orchestrator.engines.kernel_lab.failures import engine_error
+
+    peers = RayPeers(ranks)
+    try:
+        peers.wait_until_up()
+    except LabError as error:
+        raise engine_error(error, "engine-start", log_path) from error
+    return KernelLabEngine(engine_id, log_path, make_peers=peers.join)

@@ -1,0 +1,145 @@
+"""When an engine counts as hung. Pure: it is given samples, one about every half second.
+
+The rule, in the order in which it is asked:
+
+1. *Stopped.* A process of the engine has been in Linux's state T (stopped) for ``STOPPED_S``, in whatever phase.
+2. *No heartbeat.* The owner's beat is older than ``QUIET_S`` and its process used next to no processor time since; or
+   older than the silence that is allowed. A thread that computes may hold Python's lock for long, and beats wait.
+3. *No progress.* Requests are in flight, or a retune is under way, and for ``QUIET_S`` no step began, no request was
+   sent, no token came, none ended, and all processes of the engine together used next to no processor time. A long
+   step uses the processor, also where it only waits for a GPU, and is left alone;
+4. *Silence.* but not for longer than the silence that is allowed: a rank that waits for another may spin for ever.
+
+Next to no processor time is less than ``IDLE_SHARE`` of one core for each process, and never more than
+``MOST_IDLE_SHARE``: an idle worker of vLLM, which polls, uses 1.4 % of a core, and an idle actor 0.7 %. Rules 2 and 3
+hold their judgement while a thread wants a processor that others have, while one waits for a disk or a driver, and
+while a GPU of the engine is at work. They do not judge a start: it may wait for a download or for other nodes, and has
+its own time-out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.cluster.heartbeat import Beat
+
+STOPPED_S = 5.0
+QUIET_S = 10.0
+IDLE_SHARE = 0.04
+MOST_IDLE_SHARE = 0.5
+SILENCE_S = 300.0
+"""Default of the silence that is allowed."""
+
+LATE_S = 3.0
+"""A watchdog that was itself kept from looking for so long has seen nothing, and begins again."""
+
+MARK = "chunksmith watchdog: "
+"""Stands in front of the verdict in the engine's log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The engine at one time.
+
+    Attributes:
+        at_s: ``CLOCK_MONOTONIC``.
+        steps: What its scheduler wrote, if it did; that it changes is what counts.
+        stopped: Names of its stopped processes, by pid.
+        processes: How many it has, its owner included.
+        cpu_s: Processor time of all its processes on this node since any time before, in seconds.
+        owner_cpu_s: The same of its owner alone.
+    """
+
+    at_s: float
+    beat: Beat | None
+    steps: bytes = b""
+    stopped: Mapping[int, str]
+    processes: int
+    cpu_s: float
+    owner_cpu_s: float
+
+
+class Watchdog:
+    """Judges one engine.
+
+    Args:
+        silence_s: Longest time without a step and a token, and without a heartbeat, however busy the engine is.
+        is_at_work: Asked before an engine is called quiet: whether anything of it runs, waits to run, or waits for a
+            disk or a device.
+    """
+
+    def __init__(self, silence_s: float, is_at_work: Callable[[], bool]) -> None:
+        self._silence_s, self._is_at_work = silence_s, is_at_work
+        self._begin_again()
+        self._last_s: float | None = None
+
+    def look(self, sample: Sample) -> str | None:
+        """Why the engine counts as hung, in one line; None while it does not."""
+        if self._last_s is not None and sample.at_s - self._last_s > LATE_S:
+            self._begin_again()
+        self._last_s = sample.at_s
+        share = min(sample.processes * IDLE_SHARE, MOST_IDLE_SHARE)
+        is_quiet = self._all.add(sample.at_s, sample.cpu_s, share)
+        is_owner_quiet = self._owner.add(sample.at_s, sample.owner_cpu_s, IDLE_SHARE)
+        stopped, beat = self._stopped(sample), sample.beat
+        if stopped is not None or beat is None or beat.phase == "start":
+            return stopped
+        return self._no_heartbeat(sample, beat, is_owner_quiet) or self._no_progress(sample, beat, is_quiet)
+
+    def _begin_again(self) -> None:
+        self._all, self._owner = _Spell(), _Spell()
+        self._stopped_since: dict[int, float] = {}
+        self._begun_s: float | None = None
+        self._progress: tuple[object, ...] = ()
+        self._progress_s = 0.0
+
+    def _stopped(self, sample: Sample) -> str | None:
+        since = self._stopped_since
+        self._stopped_since = {pid: since.get(pid, sample.at_s) for pid in sample.stopped}
+        for pid, begun_s in self._stopped_since.items():
+            if sample.at_s - begun_s >= STOPPED_S:
+                return f"process {pid} ({sample.stopped[pid]}) was stopped for {STOPPED_S:.0f} s (state T)"
+        return None
+
+    def _no_heartbeat(self, sample: Sample, beat: Beat, is_owner_quiet: bool) -> str | None:
+        if self._begun_s is None:
+            self._begun_s = sample.at_s
+        # What was missed while nobody looked does not count.
+        age_s = sample.at_s - max(beat.at_s, self._begun_s)
+        if age_s >= self._silence_s or (age_s >= QUIET_S and is_owner_quiet and not self._is_at_work()):
+            return f"no heartbeat of its process for {age_s:.0f} s in phase {beat.phase}"
+        return None
+
+    def _no_progress(self, sample: Sample, beat: Beat, is_quiet: bool) -> str | None:
+        progress = (beat.since_s, beat.sent, beat.ended, beat.chunks, sample.steps)
+        if progress != self._progress:
+            self._progress, self._progress_s = progress, sample.at_s
+        silent_s = sample.at_s - self._progress_s
+        if beat.phase not in ("block", "retune"):
+            return None
+        what = f"no answer to a retune for {silent_s:.0f} s"
+        if beat.phase == "block":
+            what = f"no step and no token for {silent_s:.0f} s, {beat.in_flight} requests in flight"
+        if silent_s >= self._silence_s:
+            return what
+        is_due = beat.phase == "retune" or beat.in_flight > 0
+        if is_due and beat.is_alone and silent_s >= QUIET_S and is_quiet and not self._is_at_work():
+            return f"{what}, and its processes are idle"
+        return None
+
+
+class _Spell:
+    """Whether processor time has stood still, or almost, for ``QUIET_S``."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def add(self, at_s: float, cpu_s: float, share: float) -> bool:
+        self._seen.append((at_s, cpu_s))
+        while len(self._seen) > 1 and self._seen[1][0] <= at_s - QUIET_S:
+            self._seen.popleft()
+        first_s, first_cpu_s = self._seen[0]
+        span_s = at_s - first_s
+        return span_s >= QUIET_S and cpu_s - first_cpu_s < share * span_s

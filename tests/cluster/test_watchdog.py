@@ -1,0 +1,214 @@
+"""When an engine counts as hung: the rule alone, on engines that are made up second by second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cluster.heartbeat import Beat, Phase
+from orchestrator.cluster.watchdog import (
+    IDLE_SHARE,
+    LATE_S,
+    MOST_IDLE_SHARE,
+    QUIET_S,
+    SILENCE_S,
+    STOPPED_S,
+    Sample,
+    Watchdog,
+)
+
+STEP_S = 0.5
+IN_TIME_S = 15.0
+"""A hung engine is to be noticed in so many seconds."""
+
+
+@dataclass
+class MadeUp:
+    """An engine in a block, with a request in flight; what it does is set from outside."""
+
+    now_s: float = 100.0
+    cpu_s: float = 0.0
+    owner_cpu_s: float = 0.0
+    chunks: int = 0
+    sent: int = 1
+    phase: Phase = "block"
+    is_alone: bool = True
+    steps: int = 0
+    processes: int = 3
+    share: float = 1.0
+    """Of one core that it uses."""
+    beats: bool = True
+    stopped: dict[int, str] = field(default_factory=dict)
+    is_at_work: bool = False
+    _beat_s: float = 100.0
+
+    def after(self, seconds: float) -> Sample:
+        self.now_s += seconds
+        self.cpu_s += self.share * seconds
+        self.owner_cpu_s += self.share * seconds
+        if self.beats:
+            self._beat_s = self.now_s
+        beat = Beat(
+            at_s=self._beat_s,
+            since_s=100.0,
+            phase=self.phase,
+            is_alone=self.is_alone,
+            sent=self.sent,
+            chunks=self.chunks,
+        )
+        return Sample(
+            at_s=self.now_s,
+            beat=beat,
+            steps=bytes([self.steps % 256]),
+            stopped=self.stopped,
+            processes=self.processes,
+            cpu_s=self.cpu_s,
+            owner_cpu_s=self.owner_cpu_s,
+        )
+
+
+def watch(engine: MadeUp, watchdog: Watchdog, seconds: float) -> tuple[float, str] | None:
+    """After how many seconds the engine is called hung, and why; None if it is not in this time."""
+    begin_s = engine.now_s
+    while engine.now_s < begin_s + seconds:
+        if (why := watchdog.look(engine.after(STEP_S))) is not None:
+            return engine.now_s - begin_s, why
+    return None
+
+
+@pytest.fixture
+def engine() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture
+def watchdog(engine: MadeUp) -> Watchdog:
+    return Watchdog(SILENCE_S, lambda: engine.is_at_work)
+
+
+@pytest.mark.parametrize("phase", ["start", "idle", "retune", "block", "stop"])
+def test_a_stopped_process_is_noticed_in_every_phase(engine: MadeUp, watchdog: Watchdog, phase: Phase) -> None:
+    engine.phase, engine.chunks = phase, 5
+    assert watch(engine, watchdog, 30.0) is None
+    engine.stopped = {77: "VLLM::EngineCor"}
+    assert watch(engine, watchdog, 60.0) == (
+        STOPPED_S + STEP_S,
+        "process 77 (VLLM::EngineCor) was stopped for 5 s (state T)",
+    )
+
+
+def test_a_stop_that_ends_soon_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
+    """A debugger or a profiler stops a process for moments."""
+    for _ in range(10):
+        engine.stopped = {77: "VLLM::EngineCor"}
+        assert watch(engine, watchdog, STOPPED_S - 1.0) is None
+        engine.stopped = {}
+        assert watch(engine, watchdog, 1.0) is None
+
+
+def test_a_long_step_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
+    """Of a prefill on a processor."""
+    assert watch(engine, watchdog, 60.0) is None
+
+
+def test_a_long_step_of_a_gpu_or_a_disk_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.share, engine.is_at_work = 0.0, True
+    assert watch(engine, watchdog, 60.0) is None
+
+
+@pytest.mark.parametrize(("processes", "share"), [(3, 0.0), (3, 0.8 * 3 * IDLE_SHARE), (100, 0.9 * MOST_IDLE_SHARE)])
+def test_idle_processes_with_a_request_in_flight_are_a_hang(
+    engine: MadeUp, watchdog: Watchdog, processes: int, share: float
+) -> None:
+    engine.processes = processes
+    assert watch(engine, watchdog, 20.0) is None
+    engine.chunks, engine.share = 9, share
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    seconds, why = found
+    assert QUIET_S <= seconds <= IN_TIME_S
+    assert why.startswith("no step and no token for ")
+    assert why.endswith(" s, 1 requests in flight, and its processes are idle")
+
+
+def test_a_retune_without_an_answer_is_a_hang(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.phase, engine.share, engine.sent = "retune", 0.0, 0
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    assert found[0] <= IN_TIME_S
+    assert found[1].startswith("no answer to a retune")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda engine: setattr(engine, "sent", 0),
+        lambda engine: setattr(engine, "phase", "idle"),
+        lambda engine: setattr(engine, "phase", "start"),
+        lambda engine: setattr(engine, "is_alone", False),
+    ],
+    ids=["no request in flight", "idle", "start", "another node may be at work"],
+)
+def test_idle_processes_that_nobody_waits_for_are_none(
+    engine: MadeUp, watchdog: Watchdog, change: Callable[[MadeUp], None]
+) -> None:
+    engine.share = 0.0
+    change(engine)
+    assert watch(engine, watchdog, 120.0) is None
+
+
+def test_the_silence_of_a_busy_engine_ends(engine: MadeUp) -> None:
+    found = watch(engine, Watchdog(60.0, lambda: True), 120.0)
+    assert found == (60.0 + STEP_S, "no step and no token for 60 s, 1 requests in flight")
+
+
+def test_steps_are_progress(engine: MadeUp) -> None:
+    """A long prompt gives no token before its last step."""
+    watchdog = Watchdog(60.0, lambda: True)
+    for _ in range(5):
+        engine.steps += 1
+        assert watch(engine, watchdog, 59.0) is None
+    assert watch(engine, watchdog, 60.0) is not None
+
+
+def test_a_heart_that_stands_still_is_a_hang(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.phase = "idle"
+    assert watch(engine, watchdog, 30.0) is None
+    engine.beats, engine.share = False, 0.0
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    assert found[0] <= IN_TIME_S
+    assert found[1].startswith("no heartbeat of its process for ")
+
+
+def test_a_heart_waits_for_a_thread_that_computes(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.beats, engine.phase = False, "idle"
+    assert watch(engine, watchdog, 120.0) is None
+    found = watch(engine, watchdog, SILENCE_S)
+    assert found is not None
+    assert found[1].startswith("no heartbeat")
+
+
+def test_a_watchdog_that_was_late_begins_again(engine: MadeUp, watchdog: Watchdog) -> None:
+    """The machine was suspended, or too busy: what stood still then was not the engine."""
+    engine.share, engine.stopped = 0.0, {77: "a"}
+    for _ in range(20):
+        assert watchdog.look(engine.after(LATE_S + 1.0)) is None
+
+
+@settings(max_examples=50)
+@given(
+    gaps=st.lists(st.floats(0.5, QUIET_S - 1.5), min_size=3, max_size=12),
+    share=st.floats(0.0, 2.0),
+    is_at_work=st.booleans(),
+)
+def test_an_engine_that_goes_on_is_never_a_hang(gaps: list[float], share: float, is_at_work: bool) -> None:
+    engine = MadeUp(share=share, is_at_work=is_at_work)
+    watchdog = Watchdog(SILENCE_S, lambda: engine.is_at_work)
+    for gap in gaps:
+        engine.chunks += 1
+        assert watch(engine, watchdog, gap) is None
