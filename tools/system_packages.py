@@ -10,15 +10,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 PROGRAMS = {
     "chromium": ("chromium", "fonts-dejavu-core"),
+    "postgres": ("postgresql",),
 }
 """Debian packages by the program that they bring."""
 
+POSTGRESQL = Path("/usr/lib/postgresql")
+"""Where Debian puts PostgreSQL's programs, by version; of them only clients are on the PATH."""
 
-def missing(which: Callable[[str], str | None] = shutil.which) -> list[str]:
-    """The programs that are not on the PATH."""
+
+def which(program: str, servers: Path = POSTGRESQL) -> str | None:
+    """Where a program is: on the PATH, or among those of the newest PostgreSQL; None if nowhere."""
+    if found := shutil.which(program):
+        return found
+    candidates = [path for path in servers.glob(f"*/bin/{program}") if os.access(path, os.X_OK)]
+    return str(max(candidates, key=lambda path: float(path.parents[1].name))) if candidates else None
+
+
+def missing(which: Callable[[str], str | None] = which) -> list[str]:
+    """The programs that are nowhere."""
     return [program for program in PROGRAMS if which(program) is None]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,13 @@ _WRITTEN = "This page is written from the code by `python -m tools.write_referen
 
 def commands() -> str:
     """Every command with its arguments and options."""
-    group: Any = typer.main.get_command(app)
     lines = ["# Commands", "", _WRITTEN, ""]
-    for name in sorted(group.commands):
-        command = group.commands[name]
+    for name, command in sorted(_commands(typer.main.get_command(app))):
         context = typer.Context(command, info_name=f"chunksmith {name}")
         text, _, example = (command.help or "").partition("Example:")
         lines += [f"## chunksmith {name}", "", *text.strip().splitlines(), ""]
         usage = " ".join(command.collect_usage_pieces(context))
-        lines += ["```", f"chunksmith {name} {usage}", *([example.strip()] if example else []), "```", ""]
+        lines += ["```text", f"chunksmith {name} {usage}", *([example.strip()] if example else []), "```", ""]
         lines += ["| argument or option | default | meaning |", "|---|---|---|"]
         for parameter in command.get_params(context):
             if "--help" in parameter.opts:
@@ -39,6 +38,15 @@ def commands() -> str:
             lines.append(f"| {_names(parameter)} | {_default(parameter)} | {_cell(parameter.help or '')} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each command with its name, those of a group under the group's own."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def records() -> str:
