@@ -4,13 +4,14 @@ BIN := .venv/bin
 SETUP := python=$$(tools/find_python.sh) && "$$python" tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev test soak sweep lint clean
+.PHONY: help setup setup-dev test soak sweep lint docs clean
 
 help:
 	@echo "make sweep [ARGS=...]  the demo sweep: search_spaces/cpu_demo.yaml"
 	@echo "make test              all checks, then all tests"
 	@echo "make soak              the long proofs: kill -9 of each process, long property runs"
 	@echo "make lint              the checks alone; ruff mends what it can"
+	@echo "make docs              the documentation as pages, in build/site"
 	@echo "make setup             .venv and the tiny model, nothing else"
 	@echo "make clean             remove .venv, caches and build output; runs/ stays"
 
@@ -39,6 +40,9 @@ lint: setup-dev
 	$(BIN)/ruff format
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv .venv.busy build chunksmith.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,8 +19,11 @@ from orchestrator.cli.doctor import doctor
 from orchestrator.cli.explain import explain
 from orchestrator.cli.export import export
 from orchestrator.cli.frontier import frontier
+from orchestrator.cli.init import init
 from orchestrator.cli.knee import knee
 from orchestrator.cli.models import model
+from orchestrator.cli.output import may_colour, with_quiet
+from orchestrator.cli.records import records
 from orchestrator.cli.report import report
 from orchestrator.cli.sensitivity import sensitivity
 from orchestrator.cli.size import size
@@ -32,9 +36,11 @@ from orchestrator.errors import ChunksmithError
 
 _DISK_ERRORS = frozenset({errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS})
 
+_OF_REPORT = frozenset({"jinja2", "plotly"})
+"""Libraries of the extra ``report``."""
+
 app = typer.Typer(
     name="chunksmith",
-    add_completion=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -74,10 +80,25 @@ app.command()(model)
 app.command()(size)
 app.command()(chunks)
 app.command()(explain)
+app.command()(init)
 app.command()(validate)
 app.command()(sweep)
 app.command()(soak)
 app.command()(bench)
+app.add_typer(records, name="records")
+
+
+def _add_quiet(group: typer.Typer) -> None:
+    """Give every command the option ``--quiet``, those of groups too."""
+    for command in group.registered_commands:
+        if command.callback is not None:
+            command.callback = with_quiet(command.callback)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _add_quiet(inner.typer_instance)
+
+
+_add_quiet(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "orchestrator":
             raise
-        return _fail(f"the library {error.name.split('.')[0]!r} is missing; see: chunksmith doctor", 1)
+        return _fail(_missing(error.name.split(".")[0]), 1)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
@@ -108,6 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _missing(library: str) -> str:
+    extra = "pip install 'chunksmith[report]'" if library in _OF_REPORT else "chunksmith doctor"
+    return f"the library {library!r} is missing; see: {extra}"
+
+
 def _fail(message: str, exit_code: int) -> int:
-    typer.echo(f"chunksmith: error: {' '.join(message.split())}", err=True)
+    error = typer.style("error:", fg="red", bold=True) if may_colour(sys.stderr) else "error:"
+    typer.echo(f"chunksmith: {error} {' '.join(message.split())}", err=True)
     return exit_code

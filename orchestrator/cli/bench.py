@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, complete_spec
+from orchestrator.cli.output import progress_console
 from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.errors import UserError
 
@@ -29,7 +31,10 @@ VOCAB_SIZE = 10_000
 
 def bench(
     spec: Annotated[
-        Path | None, typer.Argument(help="Sweep spec (YAML): its workload and load, and without --url its engine.")
+        Path | None,
+        typer.Argument(
+            help="Sweep spec (YAML): its workload and load, and without --url its engine.", autocompletion=complete_spec
+        ),
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="OpenAI-compatible server that runs already, for instance http://localhost:8000.")
@@ -75,7 +80,7 @@ def bench(
         int | None, typer.Option(help="With --find-rate: requests of one probe; the spec's, else 100.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="New folder for the records; none are kept if omitted.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
+    as_json: AsJson = False,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster for the engine: auto, or host:port. A local one if omitted.")
     ] = None,
@@ -153,7 +158,8 @@ def _on_engine(
     with ray_session(address, auth_mode=auth), stop_on_sigterm(), _records(run) as folder, _logs(folder) as logs:
 
         def make_engine() -> RayEngine:
-            return RayEngine(logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+            has, limits = spec.resources, spec.timeouts.limits()
+            return RayEngine(logs, kind=spec.engine.kind, cpus=has.cpus, gpus=has.gpus, timeouts=limits)
 
         with EngineTarget(spec, make_engine, started.append) as target:
             _measure(plan, target, folder, started[-1], as_json=as_json)
@@ -167,11 +173,10 @@ def _measure(
 
     from orchestrator.sweep.bench import Benchmark, BenchRecords, heading, render, render_rate
 
-    console = Console(highlight=False)
+    console, progress = Console(highlight=False), progress_console(as_json=as_json)
 
     def say(line: str) -> None:
-        if not as_json:
-            console.print(Text(line), soft_wrap=True)
+        progress.print(Text(line), soft_wrap=True)
 
     say(heading(plan, target.describe()))
     records = None if run is None else BenchRecords(run, plan, target, engine)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
+
+from orchestrator.cli.arguments import AsJson, RunArgument
 
 
 def best(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
-    json_: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    run: RunArgument,
+    json_: AsJson = False,
 ) -> None:
     """Print the best confirmed point of a run, how sure it is, and the command that deploys it.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.arguments import AsJson
 from orchestrator.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def chunks(
     area_limit: Annotated[int | None, typer.Option(help="Rows; lower than vLLM's own.")] = None,
     launch_rows: Annotated[int | None, typer.Option(help="Cost of one more chunk in rows, for optimal.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Also write a picture of the plans, in SVG.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the chart.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plan the DeepSeek-V4 prefill chunks of a batch, and draw how much of the area limit each takes.
 

@@ -7,11 +7,18 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, complete_run
+from orchestrator.cli.output import note
+
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Folder of the earlier run.", show_default=False)],
-    after: Annotated[Path, typer.Argument(help="Folder of the later run.", show_default=False)],
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    before: Annotated[
+        Path, typer.Argument(help="Folder of the earlier run.", show_default=False, autocompletion=complete_run)
+    ],
+    after: Annotated[
+        Path, typer.Argument(help="Folder of the later run.", show_default=False, autocompletion=complete_run)
+    ],
+    json_: AsJson = False,
 ) -> None:
     """Compare two runs point by point, for instance before and after an upgrade of vLLM; regressions come first.
 
@@ -37,7 +44,7 @@ def compare(
     ]
     heads = ["point", "before", "after", "ratio", "interval", "verdict"]
     show_table(heads, rows, numbers=["before", "after", "ratio"])
-    typer.echo(
+    note(
         f"\n{found.metric}; all intervals hold at once with 95 %. Not measured in turns: a change may lie in the "
         "machine or its day, and the baseline's own line shows how much."
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import RunArgument
+from orchestrator.cli.output import is_quiet
+
 
 def dashboard(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from here alone.")] = (
         "127.0.0.1"
     ),
@@ -23,5 +25,5 @@ def dashboard(
     from orchestrator.records import RunFolder
 
     server = Dashboard(RunFolder.open(run), host=host, port=port)
-    typer.echo(f"{server.url} (Ctrl-C ends it)")
+    typer.echo(server.url if is_quiet() else f"{server.url} (Ctrl-C ends it)")
     server.serve()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from orchestrator.cli.arguments import AsJson
 
 if TYPE_CHECKING:
     from orchestrator.cli.doctor_checks import Check
@@ -16,7 +18,7 @@ _COLOURS = {"ok": "green", "note": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is installed and what this machine can run. Exit code 1 if the main job cannot run.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.arguments import AsJson
 from orchestrator.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _GPU_KEYS = ("total_gib", "weights_gib", "other_peak_gib", "graph_gib", "other_g
 
 def explain(
     point: Annotated[Path, typer.Argument(help="A YAML file: model, flags by vLLM's names, and perhaps gpu.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain a point: its workspace step by step, its buffers, the constraints, and whether it fits.
 

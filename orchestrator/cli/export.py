@@ -8,11 +8,21 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import RunArgument, complete_from
+from orchestrator.cli.output import note
+
+_FORMATS = ("vllm-serve", "yaml", "kubernetes", "ray-serve", "llm-d")
+
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     format_: Annotated[
-        str, typer.Option("--format", help="vllm-serve, yaml, kubernetes, ray-serve or llm-d.")
+        str,
+        typer.Option(
+            "--format",
+            help="vllm-serve, yaml, kubernetes, ray-serve or llm-d.",
+            autocompletion=complete_from(lambda: _FORMATS),
+        ),
     ] = "vllm-serve",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; standard output if left out.")
@@ -46,7 +56,7 @@ def export(
         from orchestrator.cli.export_check import check_arguments
 
         version = check_arguments([where.model or what.model, *what.words], what.env)
-        typer.echo(f"checked: vLLM {version} accepts the arguments", err=True)
+        note(f"checked: vLLM {version} accepts the arguments", err=True)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -55,7 +65,7 @@ def export(
     write_output(output, text)
     if format_ == "vllm-serve" and output.is_file():
         output.chmod(0o755)
-    typer.echo(f"{output}: trial {what.trial}, {what.verdict}", err=True)
+    note(f"{output}: trial {what.trial}, {what.verdict}", err=True)
 
 
 def _name_of(study: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, RunArgument
+
 
 def frontier(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     price: Annotated[
         float | None, typer.Option(min=1e-9, help="Price of one GPU for an hour; adds the price of a million tokens.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Show the dominated points, too.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Print output tokens per second and GPU against tokens per second and user: points that no other beats in both.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, RunArgument
+from orchestrator.cli.output import note
+
 
 def knee(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     loss: Annotated[float, typer.Option(min=0.0, help="By which share the ratio may be worse than the best.")] = 0.02,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Print the points of which no other has as small a workspace and as good a ratio, and which of them is the knee.
 
@@ -43,4 +45,4 @@ def knee(
         for row in best.to_dict("records")
     ]
     show_table(["trial", "MiB", "ratio", "interval", "point", ""], rows, numbers=["trial", "MiB", "ratio"])
-    typer.echo(f"The knee is the smallest workspace within {loss:.1%} of the best ratio. Ratios of the search.")
+    note(f"The knee is the smallest workspace within {loss:.1%} of the best ratio. Ratios of the search.")

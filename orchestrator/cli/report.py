@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import RunArgument
+
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; report.html in the run if left out.")
     ] = None,

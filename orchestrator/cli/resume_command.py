@@ -10,17 +10,20 @@ from pathlib import Path
 _NAME = "chunksmith"
 
 
-def resume_command(run: Path, *, address: str | None = None, ray_auth: str | None = None) -> str:
+def resume_command(
+    run: Path, *, address: str | None = None, ray_auth: str | None = None, parallel: int | None = None
+) -> str:
     """The command that goes on with a run on the same Ray cluster.
 
     Args:
         run: Folder of the run.
-        address: The ``--address`` that the sweep was started with; so is ``ray_auth`` its ``--ray-auth``.
+        address: The ``--address`` that the sweep was started with; so is ``ray_auth`` its ``--ray-auth``, and
+            ``parallel`` its ``--parallel``.
     """
     words = [*_program(), "sweep", "--resume", "--run", str(run)]
-    for option, value in (("--address", address), ("--ray-auth", ray_auth)):
+    for option, value in (("--address", address), ("--ray-auth", ray_auth), ("--parallel", parallel)):
         if value is not None:
-            words += [option, value]
+            words += [option, str(value)]
     return shlex.join(words)
 
 

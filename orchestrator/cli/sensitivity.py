@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
+
+from orchestrator.cli.arguments import AsJson, RunArgument
 
 
 def sensitivity(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    run: RunArgument,
+    json_: AsJson = False,
 ) -> None:
     """Print how much each knob, and each pair of knobs, moves the objective, and the adjusted ratio at each value.
 
     Example: chunksmith sensitivity runs/cpu-demo
     """
     from orchestrator.analysis.points import read_points
+    from orchestrator.analysis.sensitivity import COLUMNS
     from orchestrator.analysis.sensitivity import sensitivity as effects_of
     from orchestrator.cli.tables import interval, show_json, show_table
 
-    effects = effects_of(read_points(run))
+    effects = effects_of(read_points(run, columns=COLUMNS))
     if json_:
         show_json(effects)
         return

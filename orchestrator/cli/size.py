@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, complete_model
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ _RULES = {
 
 
 def size(
-    model: Annotated[str, typer.Option(help="A shipped model, for instance deepseek-v3 or kimi-k3.")],
+    model: Annotated[
+        str, typer.Option(help="A shipped model, for instance deepseek-v3 or kimi-k3.", autocompletion=complete_model)
+    ],
     max_model_len: Annotated[int | None, typer.Option(help="Tokens; the model's own if omitted.")] = None,
     max_num_seqs: Annotated[int, typer.Option(help="Requests.")] = 256,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in a step.")] = 8192,
@@ -39,7 +42,7 @@ def size(
     dcp_comm_backend: Annotated[str, typer.Option(help="ag_rs or a2a.")] = "ag_rs",
     other_peak_gib: Annotated[float, typer.Option(help="Largest other transient of the memory profile.")] = 0.0,
     vllm: Annotated[str, typer.Option(help="The vLLM version whose other buffers count.")] = "0.32.0",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Size the MLA prefill workspace for a model and flags: rows and bytes, before and after the fix of vLLM 0.28.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, RunArgument
+from orchestrator.cli.output import progress_console
 from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.errors import ChunksmithError, UserError
 
@@ -16,21 +18,22 @@ if TYPE_CHECKING:
 
 
 def soak(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     trial: Annotated[int | None, typer.Option(min=0, help="Trial to soak; the winner if omitted.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the run's spec says if omitted.")] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one if omitted.")
     ] = None,
     ray_auth: Annotated[str | None, typer.Option(help="Ray's authentication: token or disabled.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run the worst batches that the scheduler can form beside the normal load, on an engine at the winner's point.
 
     Example: chunksmith soak runs/cpu-demo --rounds 3
     """
-    from rich.console import Console
     from rich.text import Text
 
+    from orchestrator.cli.tables import show_json
     from orchestrator.cluster import RayEngine, engines_that_fit, ray_session
     from orchestrator.records import RunFolder, soak_path
     from orchestrator.sweep import load_spec, point_to_soak, soak_trial
@@ -43,13 +46,14 @@ def soak(
     point = point_to_soak(spec, folder, number)
     wanted = rounds or spec.soak.rounds or 1
     span = "1 round" if wanted == 1 else f"{wanted} rounds"
-    console = Console(highlight=False)
+    console = progress_console(as_json=as_json)
 
     def say(line: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
     def make_engine() -> RayEngine:
-        engine = RayEngine(folder.logs, kind=spec.engine.kind, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+        has, limits = spec.resources, spec.timeouts.limits()
+        engine = RayEngine(folder.logs, kind=spec.engine.kind, cpus=has.cpus, gpus=has.gpus, timeouts=limits)
         say(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 
@@ -63,7 +67,12 @@ def soak(
             f"trial {number} failed its soak at {record.batch!r}: {record.failure}: {record.detail} "
             f"(engine log: {record.engine_log}); reproducer: {where}"
         )
-    say(f"trial {number} passed its soak: {record.blocks} blocks in {record.seconds:.0f} s, no failure ({where})")
+    if as_json:
+        show_json({**asdict(record), "file": str(where)})
+    else:
+        typer.echo(
+            f"trial {number} passed its soak: {record.blocks} blocks in {record.seconds:.0f} s, no failure ({where})"
+        )
 
 
 def _winner(folder: RunFolder) -> int:

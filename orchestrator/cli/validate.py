@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, complete_spec
+from orchestrator.cli.output import is_quiet
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,14 +28,14 @@ _WIDTH = 160
 
 
 def validate(
-    spec: Annotated[Path, typer.Argument(help="Sweep spec (YAML).", show_default=False)],
+    spec: Annotated[Path, typer.Argument(help="Sweep spec (YAML).", show_default=False, autocompletion=complete_spec)],
     sample: Annotated[int, typer.Option("--sample", min=0, help="Print so many valid points.")] = 0,
     run: Annotated[
         Path | None, typer.Option(help="Earlier run whose times the estimate takes; runs/<study> if omitted.")
     ] = None,
     start_s: Annotated[float | None, typer.Option(min=0, help="Seconds of an engine start, for the estimate.")] = None,
     block_s: Annotated[float | None, typer.Option(min=0, help="Seconds of a block, for the estimate.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the text.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Check a spec: the size of its space, what each constraint removes, and the estimated cost. Starts no engine.
 
@@ -66,8 +69,9 @@ def validate(
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(f"{spec} is right: study {found.study}, {found.trials} trials")
-    _show_space(console, space, numbers)
-    _show_cost(console, cost)
+    if not is_quiet():
+        _show_space(console, space, numbers)
+        _show_cost(console, cost)
     if points:
         _show_points(console, points)
 

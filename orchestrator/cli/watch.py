@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import RunArgument
+from orchestrator.cli.output import is_quiet, note
+
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print what there is, and end.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document a line: each trial, and the answer at last.")
+    ] = False,
 ) -> None:
     """Print each trial of a running sweep as it ends, and the answer when the sweep has ended. Ctrl-C ends it sooner.
 
@@ -23,19 +29,29 @@ def watch(
     from orchestrator.analysis import best
     from orchestrator.analysis.render import render
     from orchestrator.analysis.watch import Watch
+    from orchestrator.cli.tables import show_json
 
     following = Watch(run)
     while True:
         # Asked before the look: what is written between the two is then seen by it.
         is_running = following.is_running
         for news in following.news():
-            typer.echo(_line(news, following.trials))
+            if is_quiet():
+                continue
+            if json_:
+                show_json(news, as_line=True)
+            else:
+                typer.echo(_line(news, following.trials))
         if once or not is_running:
             break
         time.sleep(every)
+    answer = best(run)
+    if json_:
+        show_json(json.loads(answer.to_json()), as_line=True)
+        return
     if is_running:
-        typer.echo(f"running: {following.done} of {following.trials or 'unknown'} trials")
-    render(best(run), Console(highlight=False))
+        note(f"running: {following.done} of {following.trials or 'unknown'} trials")
+    render(answer, Console(highlight=False))
 
 
 def _line(news: object, trials: int | None) -> str:

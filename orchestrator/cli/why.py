@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.arguments import AsJson, RunArgument
+
 
 def why(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, runs/<study>.", show_default=False)],
+    run: RunArgument,
     trial: Annotated[int | None, typer.Argument(help="Number of the trial; the best one's if left out.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Print what planner and scheduler did at a trial's point, beside the baseline: chunks, padding, workspace, KV
     blocks.

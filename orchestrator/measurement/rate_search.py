@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from scipy.optimize import isotonic_regression
-from scipy.special import betainc
+from orchestrator.measurement.distributions import beta_cdf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +174,7 @@ class RateSearch:
         error = (1 - self._plan.level) / (self._plan.probes + len(self._known)) / (one.probes * (one.probes + 1))
         share, missed = self._plan.share, one.requests - one.kept
         hits, others, chance = (one.kept, missed, share) if holds else (missed, one.kept, 1 - share)
-        return hits > 0 and bool(betainc(hits, others + 1, chance) <= error)
+        return hits > 0 and beta_cdf(hits, others + 1, chance) <= error
 
 
 def tally(probes: Iterable[Probe], share: float) -> list[Tally]:
@@ -192,6 +191,9 @@ def tally(probes: Iterable[Probe], share: float) -> list[Tally]:
 
 def isotonic_attainment(tallies: Sequence[Tally]) -> list[float]:
     """Attainment that never rises with the rate: pool adjacent violators (Ayer et al., Ann. Math. Stat. 26, 1955)."""
+    # Imported here: it takes longer to load than all else that the analysis needs of this room.
+    from scipy.optimize import isotonic_regression
+
     missed = [(one.requests - one.kept) / one.requests for one in tallies]
     starts = isotonic_regression(missed, weights=[one.requests for one in tallies]).blocks
     # From the counts, so that no rounding puts an attainment below a share that it equals.

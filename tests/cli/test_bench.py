@@ -64,7 +64,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
     class FaultyRayEngine(FaultyEngine):
         """Fault: no Ray, and what the list says."""
 
-        def __init__(self, log_dir: Path, **_: float) -> None:
+        def __init__(self, log_dir: Path, **_: object) -> None:
             super().__init__(queue.pop(0) if queue else None)
             self.engine_id, self.log_path = "faulty-0", str(log_dir / "faulty-0.log")
 
@@ -96,7 +96,9 @@ def test_a_server_that_we_did_not_start(bench: Bench, server: MockServer) -> Non
 
 def test_the_workload_and_the_load_of_a_spec_on_a_server(bench: Bench, server: MockServer) -> None:
     spec = written(workload={"prompts": 3, "input_len": 2000, "output_len": 2}, load={"concurrency": 2})
-    exit_code, output, _ = bench(spec, "--url", server.url, "--model", MODEL, *SLO, "--json", "--blocks", "2")
+    exit_code, output, _ = bench(
+        spec, "--url", server.url, "--model", MODEL, *SLO, "--json", "--quiet", "--blocks", "2"
+    )
     assert exit_code == 0
     answer = json.loads(output)
     assert answer["plan"]["workload"]["prompts"] == 3
@@ -106,7 +108,7 @@ def test_the_workload_and_the_load_of_a_spec_on_a_server(bench: Bench, server: M
 
 def test_prompts_are_new_to_a_server_unless_a_seed_is_given(bench: Bench, server: MockServer) -> None:
     """It may still have those of an earlier bench in its prefix cache."""
-    arguments = ("--url", server.url, *QUICK, "--blocks", "1", "--json")
+    arguments = ("--url", server.url, *QUICK, "--blocks", "1", "--json", "--quiet")
     seeds = [json.loads(bench(*arguments)[1])["plan"]["seed"] for _ in range(2)]
     assert seeds[0] != seeds[1]
     assert json.loads(bench(*arguments, "--seed", "7")[1])["plan"]["seed"] == 7
@@ -118,7 +120,7 @@ def test_a_specs_engine_gives_the_same_in_the_table_and_as_json(bench: Bench, fa
     exit_code, table, _ = bench(spec, "--run", "run", *SLO)
     assert exit_code == 0
     assert table.startswith("bench of org/model on faulty-0 at its baseline (mla_workspace_rows=default, ")
-    exit_code, output, _ = bench(spec, *SLO, "--json")
+    exit_code, output, _ = bench(spec, *SLO, "--json", "--quiet")
     assert exit_code == 0
     answer = json.loads(output)
     assert answer["target"]["kind"] == "engine"
@@ -140,7 +142,7 @@ def test_figures_per_gpu_when_the_spec_has_gpus(bench: Bench, faults: list[Fault
     exit_code, output, _ = bench(spec, *SLO)
     assert exit_code == 0
     assert "Per GPU, of 4" in output
-    answer = json.loads(bench(spec, *SLO, "--json")[1])
+    answer = json.loads(bench(spec, *SLO, "--json", "--quiet")[1])
     metrics = answer["metrics"]
     assert metrics["output_throughput_per_gpu"]["value"] == pytest.approx(metrics["output_throughput"]["value"] / 4)
 
@@ -148,7 +150,20 @@ def test_figures_per_gpu_when_the_spec_has_gpus(bench: Bench, faults: list[Fault
 def test_the_options_take_the_place_of_the_spec(bench: Bench, faults: list[Faults]) -> None:
     spec = written(slo={"ttft_ms": 9.0}, load={"kind": "constant", "rate": 1.0})
     exit_code, output, _ = bench(
-        spec, "--rate", "50", "--seed", "3", "--requests", "20", *SLO, "--slo-share", "0.5", "--blocks", "2", "--json"
+        spec,
+        "--rate",
+        "50",
+        "--seed",
+        "3",
+        "--requests",
+        "20",
+        *SLO,
+        "--slo-share",
+        "0.5",
+        "--blocks",
+        "2",
+        "--json",
+        "--quiet",
     )
     assert exit_code == 0
     answer = json.loads(output)
@@ -166,7 +181,7 @@ def test_the_largest_rate(bench: Bench, faults: list[Faults]) -> None:
     assert lines[0].endswith("search for a rate from 10 to 2000/s, seed 0")
     assert lines[2].startswith("probe at 10/s: 100 of 100 requests kept the SLO, enough for 0.9")
     assert re.search(r"Largest rate at which the SLO holds: \S+ requests/s \(95 % interval: \S+ to \S+\)", output)
-    answer = json.loads(bench(*arguments, "--json")[1])
+    answer = json.loads(bench(*arguments, "--json", "--quiet")[1])
     found = answer["find_rate"]
     assert found["rate"] == pd.read_parquet("run/blocks")["goodput_at_slo"].dropna().item()
     assert f"holds: {found['rate']:.4g} requests/s" in output

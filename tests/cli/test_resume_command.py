@@ -32,6 +32,12 @@ def test_after_make_it_is_the_path_from_here(script: Path) -> None:
     assert shlex.split(resume_command(RUN)) == [".venv/bin/chunksmith", *TAIL]
 
 
+def test_it_goes_on_on_the_same_cluster_with_as_many_slots(script: Path) -> None:
+    command = resume_command(RUN, address="head:6379", ray_auth="token", parallel=8)
+    options = ["--address", "head:6379", "--ray-auth", "token", "--parallel", "8"]
+    assert shlex.split(command) == [".venv/bin/chunksmith", *TAIL, *options]
+
+
 def test_from_another_folder_it_is_the_whole_path(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(script), "sweep"])
     monkeypatch.chdir("/usr")

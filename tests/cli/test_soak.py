@@ -30,7 +30,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[Faults]:
     class FaultyRayEngine(FaultyEngine):
         """Fault: no Ray, and what the list says."""
 
-        def __init__(self, log_dir: Path, **_: float) -> None:
+        def __init__(self, log_dir: Path, **_: object) -> None:
             super().__init__(queue.pop(0) if queue else None)
             self.engine_id, self.log_path = "faulty-0", str(log_dir / "faulty-0.log")
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import ndtr
 
+from orchestrator.measurement.distributions import normal_cdf
 from orchestrator.measurement.stats.paired import RatioInterval, paired_ratio
 
 
@@ -72,5 +72,5 @@ def expected_optimism(candidates: int, standard_error: float) -> float:
     if candidates == 1:
         return 0.0
     x = np.linspace(-12, 12, 4801)
-    density = candidates * ndtr(x) ** (candidates - 1) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    density = candidates * normal_cdf(x) ** (candidates - 1) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     return float(np.trapezoid(x * density, x)) * standard_error

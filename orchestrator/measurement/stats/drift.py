@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+
+from orchestrator.measurement.distributions import t_quantile
 
 MIN_BLOCKS = 6
 
@@ -81,7 +82,7 @@ def baseline_drift(values: ArrayLike, times_s: ArrayLike, *, level: float = 0.95
     correlation = min(max((count * raw + 2) / (count - 4), 0.0), 0.95)
     effective = max(count * (1 - correlation) / (1 + correlation), 2.5)
     error = math.sqrt(squares / (effective - 2) / float(centred @ centred))
-    half = float(stdtrit(effective - 2, (1 + level) / 2)) * error
+    half = t_quantile(effective - 2, (1 + level) / 2) * error
     span = float(times[-1] - times[0])
     change, low, high = (float(np.exp(np.minimum(span * s, 709.0))) for s in (slope, slope - half, slope + half))
     return Drift(change, low, high, level, correlation)

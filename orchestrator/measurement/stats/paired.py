@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
+from orchestrator.measurement.distributions import t_quantile
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def paired_ratio(
     ratio = _exp(mean)
     if noise.dof == 0:
         return RatioInterval(ratio, 0.0, math.inf, pairs, level, math.inf, 0)
-    half = float(stdtrit(noise.dof, (1 + level) / 2)) * noise.sd / math.sqrt(pairs)
+    half = t_quantile(noise.dof, (1 + level) / 2) * noise.sd / math.sqrt(pairs)
     return RatioInterval(ratio, _exp(mean - half), _exp(mean + half), pairs, level, noise.sd, noise.dof)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, stdtrit
+
+from orchestrator.measurement.distributions import beta_cdf, t_quantile
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def blocked_percentile_interval(
     variance = _share_variance(below, sizes)
     if variance == 0:  # All blocks agree by chance: what independent values would have.
         variance = share * (1 - share) / count
-    half = float(stdtrit(len(blocks) - 1, (1 + level) / 2)) * math.sqrt(variance)
+    half = t_quantile(len(blocks) - 1, (1 + level) / 2) * math.sqrt(variance)
     # A share of s is the rank s * count, and half a rank further out for the step of the empirical distribution.
     low = _lower_end(ordered, (share - half) * count + 0.5)
     high = _upper_end(ordered, (share + half) * count + 0.5)
@@ -121,7 +122,7 @@ def _rank(count: int, share: float, probability: float) -> float:
     first, last = 0.0, count + 1.0
     for _ in range(60):  # Bisection: the probability falls from 1 to 0 as the rank grows.
         middle = (first + last) / 2
-        if float(betainc(middle, count + 1 - middle, share)) > probability:
+        if beta_cdf(middle, count + 1 - middle, share) > probability:
             first = middle
         else:
             last = middle

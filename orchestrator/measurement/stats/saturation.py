@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+
+from orchestrator.measurement.distributions import t_quantile
 
 CONFIDENCE = 0.9995
 """One-sided, for each look and each slope. A run has about a hundred overlapping looks."""
@@ -109,4 +110,4 @@ def rises(values: np.ndarray, step_s: float, *, scale: float = 1.0) -> tuple[np.
     walk = np.diff(values, axis=-1).std(axis=-1, ddof=1)
     error = walk * np.sqrt(6 / (5 * (count - 1)))
     relative = slope / step_s / scale
-    return (relative >= MIN_EXCESS) & (slope > stdtrit(count - 2, CONFIDENCE) * error), relative
+    return (relative >= MIN_EXCESS) & (slope > t_quantile(count - 2, CONFIDENCE) * error), relative
