@@ -20,6 +20,7 @@ from orchestrator.cluster.failure_table.context import (
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
 
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 _NEAR_FRAMES = 40
 """Lines above an exception in which its frames are looked for."""
 
@@ -30,11 +31,13 @@ _FRAME = re.compile(r'^\s*File "?(?P<path>[^"]+?)(?:", line |:)\d+, in (?P<name>
 _SIGN = re.compile(
     r"error|exception|fatal|traceback|killed|abort|core dumped|assert|nccl warn|fail(?:s|ed|ing|ure)\b|cannot|can't|"
     r"unable to|no module named|segfault|segmentation|\bfault|low on resource|\u6bb5\u9519\u8bef|panic|timed out|"
-    r"out.of.memory|\boom\b|refused|bad_alloc|corruption|dead\b|died|crash",
+    r"out.of.memory|\boom\b|refused|bad_alloc|corruption|dead\b|died|crash|version mismatch",
     re.IGNORECASE,
 )
-_HINT_OF_ONE = re.compile(r"not? |unsupported|n't|missing|time-?out|invalid|too |exceed|hang|hung|stuck", re.IGNORECASE)
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_HINT_OF_ONE = re.compile(
+    r"not? |unsupported|n't|missing|time-?out|invalid|mismatch|too |exceed|hang|hung|stuck", re.IGNORECASE
+)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 _NEXT = re.compile(
     r"Traceback |The above |During handling|Process |(?:CUDA|HIP) kernel errors|For debugging|\(|\[|INFO|WARNING"
 )
@@ -153,7 +156,7 @@ def by_frames(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
         for fragment, label in FRAMES:
             if fragment in path or fragment == frame["name"]:
                 return label, number
-        if "/vllm/" in path or "/site-packages/" not in path:
+        if "/vllm/" in path or not _INSTALLED.search(path):
             return None
     return None
 
@@ -161,7 +164,9 @@ def by_frames(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
 def by_progress(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
     """The class of an exception by what was going on, and its line: a build, or the capture of graphs."""
     if any(map(log.has, BUILDING)):
-        return ("build_error", raised) if raised is not None else None
+        frames = [number for number, line in enumerate(log.lines) if _FRAME.match(line.message)]
+        at = raised if raised is not None else max(frames, default=None)
+        return ("build_error", at) if at is not None else None
     if raised is None:
         return None
     begun = [span for words in CAPTURING for span in log.find(words) if log.line_numbers(span)[0] < raised]
@@ -174,7 +179,7 @@ def when_memory_ran_out(log: FailureLog, span: Span, phase: str | None) -> str:
     """``load``, ``profile`` or ``runtime``, for words on the GPU's memory at ``span``."""
     if phase == "profile":
         return "profile"
-    if phase in {"serve", "stop"} or (phase is None and any(map(log.has, SERVING))):
+    if phase in {"serve", "stop"} or (phase is None and _served(log)):
         return "runtime"
     # Frames near the words count more than what was logged long before.
     profiling, loading = log.distance(PROFILING, span), log.distance(LOADING, span)
@@ -183,6 +188,12 @@ def when_memory_ran_out(log: FailureLog, span: Span, phase: str | None) -> str:
     if phase is None and loading is None and log.has("allocated in private pools"):
         return "runtime"
     return "load"
+
+
+def _served(log: FailureLog) -> bool:
+    """Whether an engine had requests: something in the log says so, or the line of the source that logged it."""
+    origins = {line.origin for line in log.lines if line.origin}
+    return any(log.has(sign) or any(sign in origin for origin in origins) for sign in SERVING)
 
 
 def lives_on(log: FailureLog, phrase: str) -> bool:

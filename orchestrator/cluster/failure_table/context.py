@@ -182,10 +182,15 @@ PASSED_OVER = (
 """Beginnings of what a healthy engine goes on after, whatever reason the rest of the line gives."""
 
 HARMLESS = (
+    "nvshmemi_transport_init*init failed for transport",
     "died, exit code: -15",
     "is over * full, available space: <n>*GB; capacity: * Object creation will fail if spilling is required",
     "is over * full, available space: <g>; capacity: * Object creation will fail if spilling is required",
     "Failed to import from vllm._",
+    "libibverbs: Warning: couldn't load driver * No such file or directory",
+    "Failed to advance FSM for request",
+    "grammar rejected tokens",
+    "Compile with TORCH_USE_CUDA_DSA to enable device-side assertions",
     "SIGTERM received at time",
     "Connection to socket failed for pathname",
     "Retrying to connect to socket for pathname",

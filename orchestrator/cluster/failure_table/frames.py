@@ -23,6 +23,8 @@ FRAMES = (
     ("vllm/model_executor/model_loader/", "model_or_tokenizer_missing"),
     ("vllm/transformers_utils/", "model_or_tokenizer_missing"),
     ("vllm/tokenizers/", "model_or_tokenizer_missing"),
+    ("transformers/models/auto/configuration_auto.py", "version_mismatch"),
+    ("vllm/lora/", "invalid_config"),
     ("torch/_inductor/", "triton_or_compile_failure"),
     ("torch/_dynamo/", "triton_or_compile_failure"),
     ("triton/", "triton_or_compile_failure"),

@@ -12,7 +12,8 @@ _NO = (
 _GONE = (
     "not found|no such|missing|not exist|n't exist|cannot find|can't find|could not find|"
     "n't find|corrupt|failed to load|cannot load|can't load|n't load|no file|not a valid|invalid|"
-    "cannot reach|offline|unable to locate|empty|truncated|unreadable|no tokenizer|no config"
+    "cannot reach|offline|unable to locate|empty|truncated|unreadable|no tokenizer|no config|no adapter|"
+    "could not parse|failed to parse|cannot parse|unable to parse"
 )
 _WRONG = (
     "must|divisible|greater|less than|smaller|larger|exceed|cannot be|should be|invalid|"
@@ -23,8 +24,8 @@ _LATE = "timed out|timeout|time out|timeouterror"
 HINTS: tuple[tuple[str, ...], ...] = (
     (
         "workspace_locked",
-        "workspace",
-        "locked|too small|exceeds|not allowed",
+        "workspace|lock_workspace",
+        "locked|too small|exceeds|not allowed|not sized|lock_workspace",
     ),
     (
         "symmetric_buffer_overflow",
@@ -91,6 +92,45 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "version_mismatch",
+        "tokenizer|processor|config|transformers|torch",
+        "no attribute",
+    ),
+    (
+        "distributed_init_timeout",
+        "gloo",
+        "unable to find address|no address|interface",
+    ),
+    (
+        "shm_too_small",
+        "shared memory segment|nccl-shm",
+        "error|fail",
+    ),
+    (
+        "ray_actor_died",
+        "runtime environment|runtime_env|runtime env",
+        "fail|error",
+    ),
+    (
+        "permission_or_hf_gated",
+        "cannot access|can't access|not writable|permission denied",
+        "!memory|address|peer|variable",
+    ),
+    (
+        "bad_request_too_long",
+        "decoder prompt|image item|video item|audio item",
+        "exceed",
+    ),
+    (
+        "quantization_or_kernel_unsupported",
+        "invalid device function|no kernel image",
+    ),
+    (
+        "host_oom",
+        "swap space",
+        "lack|not enough|insufficient",
+    ),
+    (
+        "version_mismatch",
         "cannot open shared object|package metadata|packagenotfound|not compiled with",
     ),
     (
@@ -123,6 +163,16 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory",
     ),
     (
+        "quantization_or_kernel_unsupported",
+        "b_scales|b_zeros|b_q_weight|a_scales|size_n|size_k",
+        "is not|must|mismatch",
+    ),
+    (
+        "cuda_illegal_memory_access",
+        "device-side assert|illegal memory access",
+        "!device-side assertions|capture",
+    ),
+    (
         "cudagraph_capture_failed",
         "current cuda stream|captured-stream|captured stream",
         "not initialized|not allow|synchronize",
@@ -137,7 +187,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "quant|bnb|bitsandbytes|gptq|awq|nf4|gguf|int4|int8|mxfp|nvfp|weight_scale|input_scale|qweight|qzeros|"
         "g_idx|weight_packed",
         "keyerror|assertionerror|shape mismatch|size mismatch|load weights of|load_weights",
-        "weight|shape|loading|layers|expert",
+        "weight|shape|loading|layers|expert|tensor",
         "!kv cache|kv_cache|head_size",
     ),
     (
@@ -293,7 +343,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "model_or_tokenizer_missing",
-        "model|tokenizer|weight|checkpoint|safetensors|config.json|repo|hugging|.bin|.gguf|vocab|"
+        "model|tokenizer|weight|checkpoint|adapter|safetensors|config.json|repo|hugging|.bin|.gguf|vocab|"
         "config format|config file|hub",
         _GONE,
     ),
@@ -304,7 +354,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
     (
         "model_or_tokenizer_missing",
         "keyerror",
-        "layers.|weight|lm_head|embed_tokens|.bias",
+        "weight|lm_head|embed_tokens|.bias",
     ),
     (
         "host_oom",

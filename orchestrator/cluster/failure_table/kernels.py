@@ -121,7 +121,7 @@ RULES = (
             "ninja: build stopped",
             "Could not find nvcc",
             "ConstraintViolationError",
-            "ModuleNotFoundError: No module named triton",
+            "ModuleNotFoundError: No module named triton$",
             "FlashInfer * jit * failed",
             "tilelang * compile",
             "CppCompileError",
