@@ -18,7 +18,7 @@ class EngineLife:
 
     Attributes:
         measuring_s: In blocks of whatever phase.
-        by_phase: The same share of each phase, from its first block to its last.
+        by_phase: The same by phase.
     """
 
     engine_id: str
@@ -40,19 +40,18 @@ def engine_lives(run: Path) -> list[EngineLife]:
     engines = json.loads((run / "provenance.json").read_text())["engines"]
     if len({json.dumps(engine["group"], sort_keys=True) for engine in engines}) > 1:
         raise ChunksmithError(f"{run}: its engines take turns; give a run of a space without engine-scope knobs")
-    blocks = pd.read_parquet(run / "blocks")
+    # The baseline's greedy tokens are served once, and recorded with every point that is compared with them.
+    blocks = pd.read_parquet(run / "blocks").drop_duplicates(["engine_id", "started_at"])
     lives = []
     for engine in engines:
         own = blocks[blocks["engine_id"] == engine["engine_id"]]
         if own.empty:
             continue
-        began, ended = _span(own)
+        began = own["started_at"].min()
+        ended = (own["started_at"] + pd.to_timedelta(own["duration_s"], unit="s")).max()
         # A run from before this was recorded has lost the time from there to the first block.
         warm = pd.Timestamp(datetime.fromisoformat(engine["warm_at"])) if "warm_at" in engine else began
-        phases = {
-            str(phase): float(part["duration_s"].sum()) / (_span(part)[1] - _span(part)[0]).total_seconds()
-            for phase, part in own.groupby("phase")
-        }
+        phases = {str(phase): float(seconds) for phase, seconds in own.groupby("phase")["duration_s"].sum().items()}
         lives.append(
             EngineLife(
                 engine_id=engine["engine_id"],
@@ -62,8 +61,3 @@ def engine_lives(run: Path) -> list[EngineLife]:
             )
         )
     return lives
-
-
-def _span(blocks: pd.DataFrame) -> tuple[pd.Timestamp, pd.Timestamp]:
-    ends = blocks["started_at"] + pd.to_timedelta(blocks["duration_s"], unit="s")
-    return blocks["started_at"].min(), ends.max()

@@ -192,7 +192,7 @@ def _tables(sides: Mapping[str, Sequence[Lanes]], lives: Sequence[EngineLife]) -
         for column in ("engine", "life, s", "measuring, s", "share", "by phase"):
             share.add_column(column, justify="left" if column in ("engine", "by phase") else "right")
         for life in lives:
-            phases = ", ".join(f"{phase} {part:.1%}" for phase, part in life.by_phase.items())
+            phases = ", ".join(f"{phase} {part:.1f} s" for phase, part in life.by_phase.items())
             share.add_row(life.engine_id, f"{life.life_s:.1f}", f"{life.measuring_s:.1f}", f"{life.share:.2%}", phases)
         tables.append(share)
     return tables

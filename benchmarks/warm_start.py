@@ -15,7 +15,8 @@ interval). A ratio is that of two restricted means: of the evaluations until the
 was not reached by then. The goal is 5 %, or what the cold search has in the median after 80 evaluations where that is
 more. Intervals are 95 %, by the percentile bootstrap over the seeds.
 
-The design was settled on other seeds of the made-up tables, and on the two measured ones that are at hand.
+The design was settled on other seeds of the made-up tables, and on the two measured ones that are at hand; but that a
+run has to rank the better half of the points too, on four pairs of the benchmark itself, by how often the memory spoke.
 
 Run as ``python -m benchmarks.warm_start`` from the repository's root. It takes about ten minutes on one core.
 """

@@ -35,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("engine") is None and item.get_closest_marker("ray") is None)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that start an engine or Ray must not run beside each other, which nothing else would show."""
+    if hasattr(item.config, "workerinput") and "@" not in item.nodeid:
+        pytest.fail("pytest-xdist did not group the tests: this pytest is too new for it, or --dist is not loadgroup")
+
+
 @pytest.fixture(scope="session")
 def tiny_model_folder() -> Path:
     """Folder of the default tiny model, in the user's cache, as the demo sweep uses it."""

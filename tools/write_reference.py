@@ -19,6 +19,14 @@ from orchestrator.cli.app import app
 from orchestrator.records import SCHEMA_VERSION, SCHEMAS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+NOT_RUN = {
+    "bench": "needs a server",
+    "dashboard": "serves until it is stopped",
+    "doctor": "imports all that a sweep needs",
+    "soak": "starts an engine",
+    "sweep": "a sweep of minutes",
+}
+"""Examples that the tests of the pages do not run, and why; the others they do."""
 _WRITTEN = "This page is written from the code by `python -m tools.write_reference`."
 
 
@@ -30,7 +38,10 @@ def commands() -> str:
         text, _, example = (command.help or "").partition("Example:")
         lines += [f"## chunksmith {name}", "", *text.strip().splitlines(), ""]
         usage = " ".join(command.collect_usage_pieces(context))
-        lines += ["```text", f"chunksmith {name} {usage}", *([example.strip()] if example else []), "```", ""]
+        lines += ["```text", f"chunksmith {name} {usage}", "```", ""]
+        if name in NOT_RUN:
+            lines.append(f"<!-- not run: {NOT_RUN[name]} -->")
+        lines += ["```bash", example.strip(), "```", ""]
         lines += ["| argument or option | default | meaning |", "|---|---|---|"]
         for parameter in command.get_params(context):
             if "--help" in parameter.opts:

@@ -98,9 +98,13 @@ class TrialColumns:
         Args:
             sign: 1 where less is better, -1 where more is.
         """
-        order = np.lexsort((self.numbers, sign * self.ratios[:, 0]))
-        groups = np.array(_groups(self.points), dtype=np.int64)[self.codes[order]]
-        return np.asarray(order[np.sort(np.unique(groups, return_index=True)[1])], dtype=np.int64)
+        # Stable, and the rows are in the order of their numbers: of equal ratios the first trial comes first.
+        order = np.argsort(sign * self.ratios[:, 0], kind="stable")
+        groups = np.array(_groups(self.points), dtype=np.int64)
+        first = np.empty(len(groups), dtype=np.int64)
+        # Of several assignments to one place the last stays: backwards, that of the best trial.
+        first[groups[self.codes[order]][::-1]] = np.arange(len(order))[::-1]
+        return order[np.sort(first[: groups.max(initial=-1) + 1])]
 
     def with_values(self, values: Mapping[str, Any]) -> Integers:
         """Codes of the points that have all these values; a knob that a point lacks is null."""

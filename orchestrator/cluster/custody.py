@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -36,21 +37,22 @@ class Custody:
         self._engine_id, self._log_path, self._silence_s = engine_id, log_path, silence_s
         reaper.reap_stale()
         _wait_for_reapers()
-        os.environ.update(_scratch_env(engine_id))
-        # What was looked up before goes by what was in force before.
-        tempfile.tempdir = None
-        # In this order: adopted, the reaper would be a child of this process, and Ray kills those with its worker.
+        # First, so that whatever is made from here on is removed; and before orphans are adopted: the reaper would be a
+        # child of this process, and Ray kills those with its worker.
         self._lease = self._start_reaper()
         _adopt_orphans()
-        os.environ[reaper.ENGINE_ID_ENV] = engine_id
+        os.environ.update({**_scratch_env(engine_id), reaper.ENGINE_ID_ENV: engine_id})
+        # What was looked up before goes by what was in force before.
+        tempfile.tempdir = None
         # vLLM renames its processes, and setproctitle would write the new name over the environment that tells whose
         # they are.
         os.environ["SPT_NOENV"] = "1"
 
     def renew(self) -> None:
-        """Start another reaper if somebody killed it."""
+        """Start another reaper if somebody killed it; where that fails, the next call tries again."""
         if not reaper.is_guarded(self._lease):
-            self._start_reaper()
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                self._start_reaper()
 
     def release(self) -> None:
         """Kill every process of the engine. The reaper removes its files, and itself, when this process ends."""

@@ -8,7 +8,6 @@ from typing import Final
 
 from orchestrator.cluster.failures import Failure, classify, trial_fields
 from orchestrator.cluster.guard import verdict_of
-from orchestrator.cluster.watchdog import MARK
 from orchestrator.engines import EngineError
 
 TAIL_BYTES: Final = 256 * 1024
@@ -46,16 +45,13 @@ def explained(error: EngineError, log: Sequence[str], *, is_start: bool, excepti
     if error.label not in VAGUE:
         return error
     verdict = verdict_of(log)
-    lines = [line for line in log if MARK not in line]
-    phase = "start" if is_start else "serve"
-    if verdict is not None:
-        # That the process is gone is the watchdog's doing, and tells nothing.
-        failure = classify(lines, phase=phase)
-        if failure.label in _NO_MORE_THAN_DEAD:
-            return _with(error, EngineError(HANG, verdict, lost=True, log_path=error.log_path))
-        return _with(error, _of(failure, error, f"; {HANG}: {verdict}"))
-    failure = classify(lines, phase=phase, exception=exception)
-    return error if failure.label in _NO_CAUSE else _with(error, _of(failure, error))
+    failure = classify(log, phase="start" if is_start else "serve", exception=exception)
+    if verdict is None:
+        return error if failure.label in _NO_CAUSE else _with(error, _of(failure, error))
+    if failure.label in _NO_MORE_THAN_DEAD:
+        # That the process is gone is the watchdog's doing.
+        return _with(error, EngineError(HANG, verdict, lost=True, log_path=error.log_path))
+    return _with(error, _of(failure, error, f"; {HANG}: {verdict}"))
 
 
 def _of(failure: Failure, error: EngineError, more: str = "") -> EngineError:

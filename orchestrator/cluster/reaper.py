@@ -233,5 +233,5 @@ def reap_stale() -> list[str]:
 def _is_reaper_of(lease: Lease) -> bool:
     try:
         return lease.engine_id in psutil.Process(lease.reaper_pid).cmdline()
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return False

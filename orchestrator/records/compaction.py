@@ -28,7 +28,7 @@ from orchestrator.records.folder import RunFolder
 from orchestrator.records.manifest import Entry
 from orchestrator.records.parts import Part, parts_of, to_metadata
 from orchestrator.records.schemas import SCHEMAS
-from orchestrator.records.table_folder import PREFIX, files_of, next_number, read_parts
+from orchestrator.records.table_folder import PREFIX, damaged, files_of, next_number, read_parts
 
 FILE_BYTES: Final = 64 << 20
 """A file is ended at this size: a part that is written again costs the rewriting of its file."""
@@ -144,12 +144,7 @@ def _rows(path: Path) -> int:
     try:
         return pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> ChunksmithError:
-    run = path.parent.parent
-    return ChunksmithError(f"{path}: is damaged. To set it aside: chunksmith records check {run} --repair")
+        raise damaged(path) from error
 
 
 def by_kind(files: Sequence[Path]) -> dict[str, list[Path]]:
@@ -159,7 +154,7 @@ def by_kind(files: Sequence[Path]) -> dict[str, list[Path]]:
         try:
             parts = parts_of(pq.read_metadata(path), path.stem)
         except (pa.ArrowException, OSError) as error:
-            raise _damaged(path) from error
+            raise damaged(path) from error
         for kind in {part.order[0] for part in parts}:
             kinds.setdefault(kind, []).append(path)
     return dict(sorted(kinds.items()))
@@ -176,7 +171,7 @@ def parts_of_kind(path: Path, entries: Sequence[Entry], kind: str) -> dict[str, 
     """
     found = read_parts(path, entries)
     if found is None:
-        raise _damaged(path)
+        raise damaged(path)
     names = [name for name in found if Part(name, 0).order[0] == kind]
     return {name: found[name] for name in sorted(names, key=lambda name: Part(name, 0).order)}
 

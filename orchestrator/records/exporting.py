@@ -18,7 +18,7 @@ from orchestrator.records.folder import RunFolder
 from orchestrator.records.migrations import as_present
 from orchestrator.records.reader import require_known_versions
 from orchestrator.records.schemas import SCHEMAS
-from orchestrator.records.table_folder import files_of
+from orchestrator.records.table_folder import damaged, files_of
 
 FORMATS: Final = ("csv", "parquet")
 
@@ -96,9 +96,7 @@ def batches(run: RunFolder, table: str) -> Iterator[pa.Table]:
         try:
             data = pq.ParquetFile(path).read()
         except (pa.ArrowException, OSError) as error:
-            raise ChunksmithError(
-                f"{path}: is damaged. To set it aside: chunksmith records check {run.path} --repair"
-            ) from error
+            raise damaged(path) from error
         require_known_versions(folder, data)
         yield as_present(data, table)
 

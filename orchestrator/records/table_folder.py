@@ -70,7 +70,7 @@ def put(folder: Path, parts: Mapping[str, pa.Table]) -> dict[str, Path]:
         parts: Rows by the name of the part, in the present schema.
 
     Raises:
-        ChunksmithError: The file system refused. What was there before is untouched.
+        ChunksmithError: The file system refused, or a part is in a file that is damaged. What was there is untouched.
     """
     try:
         with manifest.locked(folder) as log:
@@ -109,14 +109,18 @@ def encode(data: pa.Table, parts: list[Part]) -> pa.Buffer:
 def _put(folder: Path, log: Manifest, new: Mapping[str, pa.Table]) -> dict[str, Path]:
     """Write parts that are all in one file, or in none."""
     index = _index(folder, log)
-    file = index.files.get(next(iter(new))) or (_file(index.newest) if index.has_room else None)
+    home = index.files.get(next(iter(new)))
+    file = home or (_file(index.newest) if index.has_room else None)
     earlier: tuple[pa.Table, list[Part]] | None = None
     if file is not None and index.held is not None and index.held[0] == file:
         earlier = index.held[1:]
     elif file is not None:
         earlier = _read(folder / file, index.entries.get(file, ()))
+    if home is not None and earlier is None:
+        # A second file with the part could show its rows twice.
+        raise damaged(folder / home)
     if file is None or earlier is None:
-        # Also where the file is damaged: it is left as it is, for `records check` to name.
+        # A file that is damaged is left as it is, for `records check` to name.
         index.newest += 1
         file, earlier = _file(index.newest), (next(iter(new.values())).slice(0, 0), [])
     data, parts = _joined(*earlier, new)
@@ -206,6 +210,12 @@ def _build(folder: Path, log: Manifest) -> _Index:
 def files_of(folder: Path) -> list[Path]:
     """The Parquet files of a table that readers see, by name."""
     return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith((".", "_")))
+
+
+def damaged(path: Path) -> ChunksmithError:
+    """The error about a file of a table that is not what was written."""
+    run = path.parent.parent
+    return ChunksmithError(f"{path}: is damaged. To set it aside: chunksmith records check {run} --repair")
 
 
 def is_readable(path: Path) -> bool:

@@ -21,6 +21,7 @@ from orchestrator import cluster
 from orchestrator.analysis.export import FORMATS
 from orchestrator.cli import main
 from orchestrator.cli.app import app
+from orchestrator.cli.output import may_colour
 from orchestrator.engines.faulty import FaultyEngine
 from tests.analysis.runs import Run
 from tests.sweep.studies import content
@@ -69,7 +70,7 @@ NOTES = {
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
     for command in group.registered_commands:
-        yield prefix + (command.name or getattr(command.callback, "__name__", ""))
+        yield f"{prefix}{command.name or getattr(command.callback, '__name__', '')}"
     for inner in group.registered_groups:
         assert inner.typer_instance is not None
         yield from commands(inner.typer_instance, f"{inner.name!s} ")
@@ -205,14 +206,27 @@ def test_an_error_is_coloured_on_a_terminal_alone() -> None:
     assert on_a_terminal("docter") == (
         b"chunksmith: \x1b[31m\x1b[1merror:\x1b[0m No such command 'docter'. Did you mean 'doctor'?\r\n"
     )
-    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert b"\x1b" not in on_a_terminal("docter", **env)
-    # An empty NO_COLOR is none, by the convention's own words.
-    assert b"\x1b[31m" in on_a_terminal("docter", NO_COLOR="")
+    assert b"\x1b" not in on_a_terminal("docter", NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("env", "may"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)]
+)
+def test_what_may_be_coloured(env: dict[str, str], may: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty NO_COLOR is none, by the convention's own words."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        assert may_colour(terminal) == may
+    os.close(ours)
+    with Path("file").open("w") as file:
+        assert not may_colour(file)
 
 
 def test_an_answer_has_no_colour_with_no_color() -> None:
-    assert b"\x1b[1;32mWinner" in on_a_terminal("best", RUN)
     # Bold is no colour.
     assert b"\x1b[1mWinner" in on_a_terminal("best", RUN, NO_COLOR="1")
 

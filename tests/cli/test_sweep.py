@@ -220,7 +220,7 @@ def test_a_sweep_ends_with_its_answer(sweep: Callable[..., Outcome], faults: lis
 
 @pytest.mark.parametrize("given", ["--parallel", "resources"])
 def test_several_trials_at_a_time(sweep: Callable[..., Outcome], faults: list[Faults], given: str) -> None:
-    changes = {} if given == "--parallel" else {"resources": {"parallel": 3}}
+    changes: dict[str, Any] = {} if given == "--parallel" else {"resources": {"parallel": 3}}
     options = ["--parallel", "3"] if given == "--parallel" else []
     exit_code, output, _ = sweep(written(**changes), *options)
     assert exit_code == 0

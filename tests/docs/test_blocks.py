@@ -17,6 +17,7 @@ import yaml
 from orchestrator.cli import main
 from orchestrator.errors import UserError
 from orchestrator.sweep import SweepSpec, load_spec
+from tests.analysis.runs import Run
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of
 
 NOT_RUN = {
@@ -29,6 +30,7 @@ NOT_RUN = {
     "docs/how-to/scripts.md": 1,
     "docs/how-to/soak.md": 1,
     "docs/how-to/storage.md": 1,
+    "docs/reference/commands.md": 5,
     "docs/reference/kernel-lab.md": 3,
 }
 """Blocks of each page that carry ``<!-- not run: REASON -->``. A new one needs a good reason, and a new number here."""
@@ -42,9 +44,13 @@ BLOCKS = {str(path.relative_to(ROOT)): list(blocks_of(path)) for path in PAGES}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as a user has it after some runs; the runs are copies of the shipped one."""
-    for name in ("cpu-demo", "bench", "h100", "h200-vllm-0.31"):
+    for name in ("cpu-demo", "bench", "h100", "h200-vllm-0.31", "vllm-032", "monday", "tuesday"):
         shutil.copytree(ROOT / "results/data/cpu-demo", tmp_path / "runs" / name)
-    shutil.copytree(ROOT / "results/data/cpu-demo-earlier", tmp_path / "runs/cpu-demo-earlier")
+    for name in ("cpu-demo-earlier", "vllm-031"):
+        shutil.copytree(ROOT / "results/data/cpu-demo-earlier", tmp_path / "runs" / name)
+    decoding = Run(tmp_path / "runs/cpu-goodput")
+    decoding.finalist(0, 0.9, baseline={"median_tpot_ms": 5.0, "output_throughput": 9.0})
+    (tmp_path / "point.yaml").write_text("model: deepseek-v3\nmax_num_seqs: 64\n")
     shutil.copytree(ROOT / "search_spaces", tmp_path / "search_spaces")
     logs = tmp_path / "runs/cpu-demo/logs"
     logs.mkdir()

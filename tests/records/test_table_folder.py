@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.errors import ChunksmithError
 from orchestrator.records import SCHEMAS, RunFolder, manifest, read_arrow, table_folder, write_rows
 from orchestrator.records.table_folder import files_of
 from tests.records.rows import plain_row
@@ -109,6 +110,9 @@ def test_a_damaged_file_is_left_alone(run: RunFolder) -> None:
     path.write_bytes(content)
     forget()
     assert write(run, 1) == "merged-00001.parquet"
+    assert path.read_bytes() == content
+    with pytest.raises(ChunksmithError, match=r"merged-00000\.parquet: is damaged\. To set it aside"):
+        write(run, 0)
     assert path.read_bytes() == content
 
 

@@ -2,6 +2,7 @@
 
 Each study is killed over and over, and has to end with every result, and the very recommendation, of the study that
 nobody touched. Victims and moments are drawn from a seed. The sample of it that runs in ``make test`` takes a minute.
+CHUNKSMITH_SOAK_KILLS and CHUNKSMITH_SOAK_SEED choose other numbers than 1,000 and 0.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ confirm: {{points: 2, pairs: 3}}
 accuracy: {{prompts: 2, input_len: 1500, output_len: 4}}
 soak: {{rounds: 0}}
 """
-VICTIMS = {DRIVER: 4.0, WRITER: 3.0, JOURNAL_WRITER: 2.0, WORKER: 2.0, ACTOR: 4.0, ENGINE: 5.0, RAYLET: 1.0}
+VICTIMS = {DRIVER: 7.0, WRITER: 3.0, JOURNAL_WRITER: 2.0, WORKER: 2.0, ACTOR: 4.0, ENGINE: 5.0, RAYLET: 1.0}
 SCALE_S = {"open": 0.3, "ask": 0.02, "start": 2.5, "block": 0.02, "record": 0.02, "tell": 0.01, "confirm": 0.02}
 """Longest delay of a kill after its phase began: somewhat more than the phase takes."""
 

@@ -61,7 +61,7 @@ def starting_worker(raylets: Iterable[psutil.Process], run: Path) -> psutil.Proc
     actor = actor_of(run)
     for raylet in raylets:
         try:
-            workers = [one for one in raylet.children() if command(one).startswith("ray::") or _is_young_worker(one)]
+            workers = [one for one in raylet.children() if _is_worker(command(one))]
         except psutil.Error:
             continue
         for worker in reversed(workers):
@@ -89,8 +89,9 @@ def command(process: psutil.Process) -> str:
         return ""
 
 
-def _is_young_worker(process: psutil.Process) -> bool:
-    return "default_worker.py" in command(process)
+def _is_worker(words: str) -> bool:
+    """Whether a child of a raylet runs actors; its agents, whose death it does not survive, bear such names too."""
+    return "default_worker.py" in words or (words.startswith("ray::") and "Agent" not in words)
 
 
 def left_of(run: Path) -> list[str]:

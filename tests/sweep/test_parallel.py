@@ -248,10 +248,12 @@ def test_an_interrupt_ends_all_slots_and_leaves_no_engine(tmp_path: Path, stop: 
                 time.sleep(0.005)
             raise LOST
 
-    engines, begin = Engines(kind=Hanging), time.monotonic()
+    engines, output, begin = Engines(kind=Hanging), io.StringIO(), time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(spec, run, engines, room=fixed(SLOTS))
+        run_sweep(spec, run, engines, output, room=fixed(SLOTS))
     assert time.monotonic() - begin < 10
+    # No engine was lost: they were stopped.
+    assert "lost" not in output.getvalue()
     assert len(engines.made) == SLOTS
     assert not any(engine.is_running for engine in engines.made)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("slot-")]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -66,7 +67,7 @@ def open_journal(journal: Path) -> JournalStorage:
     """
     if not journal.is_absolute():
         raise ValueError(f"the journal's path must be absolute, got {journal}")
-    with _distributions_read_once(), _no_collection():
+    with _quick_replay(), _no_collection():
         try:
             return JournalStorage(_Journal(str(journal)))
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
@@ -95,25 +96,30 @@ class _Journal(JournalFileBackend):
 
 
 @contextmanager
-def _distributions_read_once() -> Iterator[None]:
-    """Each parameter of each trial names its distribution in full, and is held against those of all trials before;
-    there are only as many as knobs.
+def _quick_replay() -> Iterator[None]:
+    """Spare Optuna's replay what it does for every operation, and what only later ones need.
 
-    Distributions are never changed, so that trials may share them.
+    Each parameter of each trial names its distribution in full, and is held against those of all trials before; there
+    are only as many as knobs, they are never changed, and trials may share them. And each operation copies its trial,
+    which somebody may hold; nobody does yet.
     """
-    # What the replay of Optuna 5 calls them by; that it still does so, a test watches.
+    # The names of Optuna 5; that its replay still goes by them, a test watches.
     replay: Any = importlib.import_module("optuna.storages.journal._storage")
-    read, check = replay.json_to_distribution, replay.check_distribution_compatibility
+    names = ("json_to_distribution", "check_distribution_compatibility", "copy")
+    before = {name: getattr(replay, name) for name in names}
+    read, check, copying = before.values()
 
     def check_others(old: BaseDistribution, new: BaseDistribution) -> None:
         if old is not new:
             check(old, new)
 
     replay.json_to_distribution, replay.check_distribution_compatibility = functools.lru_cache(read), check_others
+    replay.copy = SimpleNamespace(copy=lambda one: one, deepcopy=copying.deepcopy)
     try:
         yield
     finally:
-        replay.json_to_distribution, replay.check_distribution_compatibility = read, check
+        for name, value in before.items():
+            setattr(replay, name, value)
 
 
 @contextmanager
