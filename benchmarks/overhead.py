@@ -170,6 +170,8 @@ def _bounds(sides: Mapping[str, Sequence[Lanes]], lives: Sequence[EngineLife]) -
         # The worst of them: each is a run that a user may have.
         worst = max(one.overhead for one in runs)
         bounds.append(Bound(name="chunksmith, whole above the ideal", value=worst, bound=OVERHEAD_BOUND))
+        started = max((one.between_s + one.end_s) / one.work_s for one in runs)
+        bounds.append(Bound(name="chunksmith, the same from the start of a slot", value=started, bound=OVERHEAD_BOUND))
     for life in lives:
         name = f"{life.engine_id}, share of its life measuring"
         bounds.append(Bound(name=name, value=life.share, bound=SHARE_BOUND, sense="at least"))

@@ -117,7 +117,9 @@ class Sweep:
         self.run, self._log = folder / name, folder / f"{name}.log"
         spec = folder / f"{name}.yaml"
         spec.write_text(yaml.safe_dump({**SPEC, "study": name}))
+        # One trial at a time: left to itself, the first would take every node that joins.
         words = ["sweep", str(spec), "--run", str(self.run), "--address", address, "--ray-auth", "disabled"]
+        words += ["--parallel", "1"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.cli", *words], stdout=log, stderr=subprocess.STDOUT

@@ -160,7 +160,7 @@ def require_no_fault(tally: Tally, kills: int) -> None:
     assert tally.total >= kills
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_sample_of_kills_loses_nothing(tmp_path: Path, nodes: Nodes) -> None:
     require_no_fault(soak(tmp_path, nodes, Kills(nodes), SAMPLE), SAMPLE)
 

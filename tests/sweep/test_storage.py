@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
@@ -84,10 +85,13 @@ def test_stopped_and_resumed_by_what_is_recorded_while_the_dashboard_reads(tmp_p
         assert {trial["state"] for trial in before} == {"Complete", "Running"}
         run_sweep(spec, run)
         require_whole(run, spec)
-        after = shown(dashboard)
+        # Optuna's dashboard keeps what it has read for 2 s.
+        deadline = time.monotonic() + 20.0
+        while len(after := shown(dashboard)) < 5 or {trial["state"] for trial in after} != {"Complete"}:
+            assert time.monotonic() < deadline, after
+            time.sleep(0.1)
         assert len(after) == 5
         assert len(before) < 5
-        assert {trial["state"] for trial in after} == {"Complete"}
 
 
 def shown(dashboard: Dashboard) -> list[dict[str, Any]]:
