@@ -228,7 +228,7 @@ def test_the_reproducer_breaks_an_engine_again(swept: RunFolder) -> None:
     assert "--max-num-batched-tokens" in kept["serve_args"]
     assert kept["why"].endswith("rows that c4a layers may use")
     # The page on the soak shows how to draw the prompts.
-    page = (Path(__file__).parents[2] / "docs" / "soak.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "soak.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     drawn = names["prompts"](path)
