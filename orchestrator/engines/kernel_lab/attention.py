@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 import torch
 
 from orchestrator.engines.kernel_lab.errors import require_shape
+from orchestrator.engines.kernel_lab.softmax_loop import can_weigh, largest_of_first, weigh
 from orchestrator.engines.kernel_lab.workspace import Scratch, round_up
 
 LOG2_E: Final = 1.4426950408889634
@@ -28,7 +29,7 @@ QUERY_STEP: Final = 16
 """The same for queries."""
 
 _QUERY_TILE: Final = 512
-_CAUSAL_TILE: Final = 128
+_CAUSAL_TILE: Final = 256
 _KEY_TILE: Final = 1024
 _TILE: Final = 2 * _QUERY_TILE * _KEY_TILE
 """Scores of a tile for each thread: two megabytes of ``bfloat16``. Smaller ones fit better into a cache, larger ones
@@ -103,7 +104,6 @@ def attend(
     # A comparison with NaN is false too.
     if not bool(sums.max() < _LARGEST_SUM):
         call.run(out, sums, shifts, exact=True)
-    out.div_(sums.clamp_min(_TINY).unsqueeze(-1))
     sums.log2_().add_(shifts)
     return result
 
@@ -150,8 +150,8 @@ class _Call:
         self._length, self._causal, self._hidden, self._scratch = length, causal, hidden, scratch
 
     def run(self, out: torch.Tensor, sums: torch.Tensor, shifts: torch.Tensor, *, exact: bool) -> None:
-        """Fill ``out`` with sums of weighted values, ``sums`` with sums of weights and ``shifts`` with what was
-        subtracted from the scores."""
+        """Fill ``out`` with means of values, ``sums`` with sums of weights and ``shifts`` with what was subtracted from
+        the scores."""
         heads, count, _ = self._queries.shape
         step = _CAUSAL_TILE if self._causal else _QUERY_TILE
         size = _TILE * torch.get_num_threads()
@@ -190,19 +190,34 @@ class _Call:
         if not spans:
             sums.zero_()
             out.zero_()
+        some = self._scratch.take("sums of a span", (heads, count), torch.float32)
         for number, span in enumerate(spans):
             weights = self._scratch.take("scores", (heads, count, span.padded - span.first), queries.dtype)
             keys = self._keys_t[part[0], :, span.first : span.padded]
             torch.baddbmm(negative_shift, queries, keys, out=weights)
-            torch.exp2(weights, out=weights)
-            self._hide(weights, span, part[1], 0.0)
+            self._weigh(weights, span, part[1], some)
             torch.bmm(weights, values[:, span.first : span.padded], out=product)
             if number == 0:
-                torch.sum(weights, -1, dtype=torch.float32, out=sums)
+                sums.copy_(some)
+            else:
+                sums += some
+            if len(spans) == 1:
+                torch.div(product, _as_divisor(sums), out=out)
+            elif number == 0:
                 out.copy_(product)
             else:
-                sums += weights.sum(-1, dtype=torch.float32)
                 out += product
+        if len(spans) > 1:
+            out.div_(_as_divisor(sums))
+
+    def _weigh(self, scores: torch.Tensor, span: _Span, rows: slice, sums: torch.Tensor) -> None:
+        """Make weights of scores, and sum them up."""
+        if self._hidden is None and can_weigh(scores):
+            weigh(scores, sums, visible=span.last - span.first, diagonal=span.diagonal)
+            return
+        torch.exp2(scores, out=scores)
+        self._hide(scores, span, rows, 0.0)
+        torch.sum(scores, -1, dtype=torch.float32, out=sums)
 
     def _hide(self, scores: torch.Tensor, span: _Span, rows: slice, value: float) -> None:
         """Overwrite what a query does not see, padding included."""
@@ -230,13 +245,17 @@ class _Call:
         count = min(max(length // _KEYS_PER_RUN, _FEWEST_RUNS), _MOST_RUNS)
         starts = range(0, length, max(_RUN, -(-length // count)))
         runs = [self._keys_t[:, :, start : min(start + _RUN, length)] for start in starts]
-        # With the samples along the rows, their maximum is over rows, four times as fast as over columns.
-        scores = torch.bmm(torch.cat(runs, 2).transpose(1, 2), queries.transpose(1, 2))
+        sample = torch.cat(runs, 2)
+        device = queries.device
+        places = torch.cat([torch.arange(start, min(start + _RUN, length), device=device) for start in starts])
+        own = torch.arange(queries.shape[1], device=device)
+        scores = torch.bmm(queries, sample)
+        if can_weigh(scores):
+            last = own if self._causal else own.new_full(own.shape, length)
+            return largest_of_first(scores, torch.searchsorted(places, last, right=True))
         if self._causal:
-            device = queries.device
-            own = torch.cat([torch.arange(start, min(start + _RUN, length), device=device) for start in starts])
-            scores.masked_fill_(own.unsqueeze(1) > torch.arange(queries.shape[1], device=device), -torch.inf)
-        return scores.amax(1)
+            scores.masked_fill_(places > own.unsqueeze(1), -torch.inf)
+        return scores.amax(-1)
 
     def _true_maxima(self, part: tuple[slice, slice], spans: list[_Span]) -> torch.Tensor:
         """The largest visible score, 0 where nothing is visible: ``[heads, queries]``."""
@@ -247,3 +266,7 @@ class _Call:
             self._hide(scores, span, part[1], -torch.inf)
             torch.maximum(largest, scores.amax(-1), out=largest)
         return largest.masked_fill_(largest == -torch.inf, 0.0)
+
+
+def _as_divisor(sums: torch.Tensor) -> torch.Tensor:
+    return sums.clamp_min(_TINY).unsqueeze(-1)

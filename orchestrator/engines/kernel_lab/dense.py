@@ -209,7 +209,8 @@ class DenseLayer:
             at += count
 
     def _expanded(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys without their rotary part, ``[heads, nope, rows]``, and values, ``[rows, heads, value]``, of all heads.
+        """Keys without their rotary part, ``[heads, nope, rows]``, and values, ``[rows + KEY_STEP, heads, value]``, of
+        all heads; the values after the last row are 0.
 
         Keys have their elements along the rows, as attention takes them; no copy turns them round.
         """
@@ -217,12 +218,13 @@ class DenseLayer:
         count = rows.shape[0]
         latent = rows[:, : shape.kv_lora_rank]
         keys = self._kernels.scratch.take("keys", (self.key_weight.shape[0], count), dtype)
-        values = self._kernels.scratch.take("values", (count, self.value_weight.shape[1]), dtype)
+        values = self._kernels.scratch.take("values", (count + KEY_STEP, self.value_weight.shape[1]), dtype)
+        values[count:] = 0
         torch.mm(self.key_weight, latent.t(), out=keys)
-        torch.mm(latent, self.value_weight, out=values)
+        torch.mm(latent, self.value_weight, out=values[:count])
         return (
             keys.view(shape.heads, shape.qk_nope_head_dim, count),
-            values.view(count, shape.heads, shape.v_head_dim),
+            values.view(-1, shape.heads, shape.v_head_dim),
         )
 
     def _attend(
@@ -244,9 +246,8 @@ class DenseLayer:
         keys[:, : shape.qk_nope_head_dim, :count] = expanded[0][:, :, first:last]
         # Turned round once, not for each head.
         keys[:, shape.qk_nope_head_dim :, :count] = rows[first:last, shape.kv_lora_rank :].t().contiguous()
-        values = self._kernels.scratch.take("padded values", (shape.heads, padded, shape.v_head_dim), rows.dtype)
-        values[:, :count] = expanded[1][first:last].transpose(0, 1)
-        values[:, count:] = 0
+        # What stands in the padding is finite and weighs nothing.
+        values = expanded[1][first : first + padded].transpose(0, 1)
         self._kernels.attend(query, keys, values, count, causal=causal, hidden=hidden, into=into)
 
     def _visible_rows(self, member: Member) -> torch.Tensor:
