@@ -7,7 +7,7 @@ looked for in the whole log with all white space and quotation marks left out, a
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -124,8 +124,8 @@ class FailureLog:
         """Both ``advice`` and ``harmless`` are phrases that are taken out before anything is looked for.
 
         What begins with one of ``passed_over`` is taken out up to the end of its line. Lines with such a phrase or a
-        harmless one are kept in ``harmless``, by number. Lines that begin with one of ``dumps`` are taken
-        for information, and nothing is found in them.
+        harmless one are kept in ``harmless``, by number, and those with advice in ``advised``. Lines that begin with
+        one of ``dumps`` are taken for information, and nothing is found in them.
         """
         self.lines = [
             _line(text, part, dumps)
@@ -142,13 +142,14 @@ class FailureLog:
             position += len(part)
         self._boundaries = {*self._starts, position}
         self._text = "".join(squeezed)
-        self._blank(advice)
+        self._found: dict[str, tuple[Span, ...]] = {}
+        self.advised = {number for span in self._blank(advice) for number in self.line_numbers(span)}
         calm = [*self._blank(passed_over, to_end=True), *self._blank(harmless)]
         self.harmless = {number for span in calm for number in self.line_numbers(span)}
 
     def _blank(self, phrases: Sequence[str], *, to_end: bool = False) -> list[Span]:
         """Put fillers in the place of phrases, or of the rest of their lines too, and return where they stood."""
-        spans = [span for phrase in phrases for span in self.find(phrase)]
+        spans = [span for phrase in phrases for span in self._search(phrase)]
         if to_end:
             spans = [Span(span.start, self.span(self.line_numbers(span)[-1]).end) for span in spans]
         parts, done = [], 0
@@ -159,8 +160,13 @@ class FailureLog:
         self._text = "".join([*parts, self._text[done:]])
         return spans
 
-    def find(self, phrase: str) -> Iterator[Span]:
-        """Where a phrase stands; see :class:`Rule` for how it is written."""
+    def find(self, phrase: str) -> Sequence[Span]:
+        """Where a phrase stands, from the beginning on; see :class:`Rule` for how it is written."""
+        if phrase not in self._found:
+            self._found[phrase] = tuple(self._search(phrase))
+        return self._found[phrase]
+
+    def _search(self, phrase: str) -> Iterator[Span]:
         pattern, longest, at_start, at_end = _compiled(phrase)
         if longest not in self._text:
             return
@@ -173,10 +179,9 @@ class FailureLog:
 
     def has(self, phrase: str, near: Span | None = None) -> bool:
         """Whether a phrase stands in the log, or no farther than ``NEAR`` characters from a span."""
-        return any(
-            near is None or (span.start <= near.end + NEAR and span.end >= near.start - NEAR)
-            for span in self.find(phrase)
-        )
+        found = self.find(phrase)
+        first = 0 if near is None else bisect_left(found, near.start - NEAR, key=lambda span: span.end)
+        return first < len(found) and (near is None or found[first].start <= near.end + NEAR)
 
     def distance(self, phrases: Iterable[str], span: Span) -> int | None:
         """Characters between a span and the nearest place of one of the phrases; None if there is none."""
@@ -193,8 +198,8 @@ class FailureLog:
 
     def span(self, number: int) -> Span:
         """Where a line stands."""
-        ends = [*self._starts[1:], len(self._text)]
-        return Span(self._starts[number], ends[number])
+        is_last = number == len(self._starts) - 1
+        return Span(self._starts[number], len(self._text) if is_last else self._starts[number + 1])
 
     def level(self, span: Span) -> Level:
         """The level of the line that a span begins in."""

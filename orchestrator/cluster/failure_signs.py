@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 
 from orchestrator.cluster.failure_log import EXCEPTION, NEAR, FailureLog, Line, Span
 from orchestrator.cluster.failure_table import Level
@@ -20,7 +21,9 @@ from orchestrator.cluster.failure_table.context import (
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
 
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python3\.\d+/|^<frozen ")
+"""Paths of what is neither vLLM nor the user's: installed packages and Python's own modules."""
+
 _NEAR_FRAMES = 40
 """Lines above an exception in which its frames are looked for."""
 
@@ -31,13 +34,15 @@ _FRAME = re.compile(r'^\s*File "?(?P<path>[^"]+?)(?:", line |:)\d+, in (?P<name>
 _SIGN = re.compile(
     r"error|exception|fatal|traceback|killed|abort|core dumped|assert|nccl warn|fail(?:s|ed|ing|ure)\b|cannot|can't|"
     r"unable to|no module named|segfault|segmentation|\bfault|low on resource|\u6bb5\u9519\u8bef|panic|timed out|"
-    r"out.of.memory|\boom\b|refused|bad_alloc|corruption|dead\b|died|crash|version mismatch",
+    r"out.of.memory|\boom\b|refused|denied|unauthorized|rejects|not allow|not enough|exhausted|bad_alloc|corruption|"
+    r"dead\b|died|crash|version mismatch",
     re.IGNORECASE,
 )
 _HINT_OF_ONE = re.compile(
     r"not? |unsupported|n't|missing|time-?out|invalid|mismatch|too |exceed|hang|hung|stuck", re.IGNORECASE
 )
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
+_JOINT = re.compile(r"(?<=[a-zA-Z])-(?=[a-zA-Z])")
 _NEXT = re.compile(
     r"Traceback |The above |During handling|Process |(?:CUDA|HIP) kernel errors|For debugging|\(|\[|INFO|WARNING"
 )
@@ -46,12 +51,18 @@ _LINK = re.compile(
     r"(?:\S+\.cc:\d+: )?(?:PC: +)?@ "
 )
 """Lines that join others, and tell nothing themselves."""
-_LIMIT = re.compile(r"timeout[\w()]*\s*=\s*\S+", re.IGNORECASE)
+_LIMIT = re.compile(r"timeout[\w()]{0,40}\s*=\s*\S+", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[\s^~.]*$")
 _WEAK = re.compile(r"cannot|can't|unable to|fail", re.IGNORECASE)
 """Words of those who do without something, too."""
 
-_COUNT_OF_NONE = re.compile(r"(?:failed|errors?|errored|aborted)[\w ()/]*[:=]\s*0\b", re.IGNORECASE)
+_DEATHS = {"engine_dead", "ray_actor_died"}
+"""Classes of those who only noticed: another line may tell why."""
+
+_COUNT_OF_NONE = re.compile(r"(?:failed|errors?|errored|aborted)[\w ()/]{0,40}[:=]\s*0\b", re.IGNORECASE)
+_SAYS_OF_ANOTHER = re.compile(r"^\s*cancelled\s*$|Traceback \(most recent call last\):?\s*$")
+"""What an exception says whose cause is another one: that it was cancelled, or the other's traceback."""
+
 _CONSEQUENCES = (
     "RayTaskError",
     "KeyboardInterrupt",
@@ -84,11 +95,11 @@ def signs(log: FailureLog) -> list[int]:
 
 def prose(log: FailureLog) -> list[int]:
     """Lines of a log with an error that may tell it in words: first those that :func:`signs` has, then denials."""
-    found = signs(log)
+    found = [number for number in signs(log) if log.lines[number].marked or number not in log.advised]
     frames = [number for number, line in enumerate(log.lines) if _FRAME.match(line.message)]
     if not found and not frames:
         return []
-    passed = {*found, *_harmless(log), *frames, *(number + 1 for number in frames)}
+    passed = {*found, *log.advised, *_harmless(log), *frames, *(number + 1 for number in frames)}
     return found + [
         number
         for number, line in enumerate(log.lines)
@@ -105,20 +116,30 @@ def unexplained(log: FailureLog, covered: Collection[int] = ()) -> int | None:
     for number, line in enumerate(log.lines):
         if number in covered or number in harmless or not EXCEPTION.match(line.message):
             continue
-        if not any(name in line.message.split(":")[0] for name in _CONSEQUENCES):
+        name, _, said = line.message.partition(":")
+        if not any(other in name for other in _CONSEQUENCES) and not _SAYS_OF_ANOTHER.search(said):
             return number
     return None
 
 
-def by_words(log: FailureLog, numbers: Iterable[int]) -> tuple[str, int] | None:
-    """The class that the words of an error hint at, by the first of the lines that has a hint, and that line."""
+def by_words(
+    log: FailureLog, numbers: Iterable[int], hints: Sequence[tuple[str, ...]] = HINTS
+) -> tuple[str, int] | None:
+    """The class that the words of an error hint at, and its line: the first with a hint, of a cause if there is one."""
+    death = None
     for number in numbers:
-        text = _LIMIT.sub(" ", _whole(log, number).replace("\u2019", "'").partition("[type=")[0])
-        message = f"{text} {_HUMP.sub(' ', text)}".lower()
-        for label, *groups in HINTS:
-            if all(_holds(message, group) for group in groups):
-                return label, number
-    return None
+        label = _hinted(_whole(log, number), hints)
+        if label is not None and label not in _DEATHS:
+            return label, number
+        if label is not None and death is None:
+            death = label, number
+    return death
+
+
+def _hinted(text: str, hints: Sequence[tuple[str, ...]]) -> str | None:
+    text = _LIMIT.sub(" ", text.replace("\u2019", "'").partition("[type=")[0])
+    message = f"{text} {_HUMP.sub(' ', text)} {_JOINT.sub(' ', text)}".lower()
+    return next((label for label, *groups in hints if all(_holds(message, group) for group in groups)), None)
 
 
 def _whole(log: FailureLog, number: int) -> str:
@@ -144,6 +165,9 @@ def by_frames(log: FailureLog, raised: int | None) -> tuple[str, int] | None:
 
     ``raised`` is the exception's line; None: the log ends before it.
     """
+    if any(map(log.has, BUILDING)):
+        # Whatever a compiler's frames say, it is at work for a package.
+        return None
     end = len(log.lines) if raised is None else raised
     for number in range(end - 1, max(-1, end - _NEAR_FRAMES), -1):
         message = log.lines[number].message
@@ -199,14 +223,19 @@ def _served(log: FailureLog) -> bool:
 def lives_on(log: FailureLog, phrase: str) -> bool:
     """Whether the engine gave a sign of life after the last place of a phrase. One that compiles is silent for minutes,
     and one that waits for its place may get it."""
-    last = max(span.end for span in log.find(phrase))
-    return any(span.start > last for sign in ALIVE for span in log.find(sign))
+    last = log.find(phrase)[-1].end
+    return any(found and found[-1].start > last for found in map(log.find, ALIVE))
+
+
+def was_told_to_end(log: FailureLog) -> bool:
+    """Whether somebody asked for the end."""
+    return any(map(log.has, ORDERLY))
 
 
 def was_well(log: FailureLog) -> bool:
     """Whether a log without a known wording is that of a healthy engine: it says something, and no error."""
     harmless, bad = _harmless(log), signs(log)
-    if any(map(log.has, ORDERLY)) and unexplained(log) is None and not any(log.lines[number].marked for number in bad):
+    if was_told_to_end(log) and unexplained(log) is None and not any(log.lines[number].marked for number in bad):
         return True
     if not all(_is_weak(log.lines[number]) for number in bad):
         return False
@@ -224,16 +253,22 @@ def _holds(message: str, group: str) -> bool:
 
 
 def _has_word(message: str, words: str) -> bool:
-    """Whether a message has one of the words, which bars divide, at the beginning of a word of its own."""
-    return any(re.search(rf"(?<![a-z]){re.escape(word)}", message) for word in words.split("|"))
+    return _words(words).search(message) is not None
+
+
+@cache
+def _words(words: str) -> re.Pattern[str]:
+    """Finds one of the words, which bars divide, at the beginning of a word of its own."""
+    return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words.split('|')))})")
 
 
 def _harmless(log: FailureLog) -> set[int]:
     """Lines that are known to be harmless, with the tracebacks that Python passes over, up to their exceptions."""
-    found = set(log.harmless)
-    for begin in {log.line_numbers(span)[0] for phrase in IGNORED for span in log.find(phrase)}:
-        for number in range(begin, len(log.lines)):
-            found.add(number)
+    ignored: set[int] = set()
+    for begin in sorted({log.line_numbers(span)[0] for phrase in IGNORED for span in log.find(phrase)} - log.harmless):
+        # One inside another's traceback ends with it.
+        for number in range(begin, len(log.lines) if begin not in ignored else begin):
+            ignored.add(number)
             if number > begin and EXCEPTION.match(log.lines[number].message):
                 break
-    return found
+    return log.harmless | ignored

@@ -20,11 +20,13 @@ from orchestrator.cluster.failure_signs import (
     prose,
     signs,
     unexplained,
+    was_told_to_end,
     was_well,
     when_memory_ran_out,
 )
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES, Level, Rule, Strength
 from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS, PASSED_OVER
+from orchestrator.cluster.failure_table.hints import LAST_HINTS
 
 MOST_LINES = 5000
 """Lines from the end of a log that are looked at."""
@@ -138,7 +140,12 @@ def classify(
     covered = {number for match in found for number in match.covered}
     raised = unexplained(log, covered)
     suspects = [raised] if raised is not None else prose(log) if best is None else []
-    told = by_words(log, suspects) or by_frames(log, raised) or by_progress(log, raised)
+    told = (
+        by_words(log, suspects)
+        or by_frames(log, raised)
+        or by_progress(log, raised)
+        or by_words(log, suspects, LAST_HINTS)
+    )
     if told is None and (best is None or best.rule.strength == Strength.DEATH):
         told = by_words(log, [number for number in prose(log) if number not in covered])
     if told is not None:
@@ -148,7 +155,8 @@ def classify(
     if best is not None and raised is not None and best.rule.strength == Strength.DEATH:
         return _of_label("unknown", phase, evidence=_texts(log, [raised]))
     if best is not None:
-        return _by_match(log, best, phase)
+        is_asked_for = phase == "stop" and best.rule.label == "engine_dead" and was_told_to_end(log)
+        return _of_label("none", phase) if is_asked_for else _by_match(log, best, phase)
     return _of_label(_without_words(log, exit_code), phase, evidence=_texts(log, signs(log)))
 
 
@@ -180,7 +188,9 @@ def _matches(log: FailureLog, rules: Sequence[Rule]) -> Iterator[_Match]:
             spans = (
                 span
                 for span in log.find(phrase)
-                if not any(log.has(other, span) for other in rule.not_near) and _counts(log, span, phrase, rule)
+                if not any(log.has(other, span) for other in rule.not_near)
+                and (not rule.near or any(log.has(other, span) for other in rule.near))
+                and _counts(log, span, phrase, rule)
             )
             for span in islice(spans, 1):
                 covered = frozenset(number for place in log.find(phrase) for number in log.line_numbers(place))

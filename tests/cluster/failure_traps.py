@@ -266,6 +266,23 @@ TRAPS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         ["ERROR 11-30 12:00:01 [workers.py:2] Worker VllmWorkerProcess pid 7 died, exit code: -15"],
         {"phase": "stop"},
     ),
+    "an engine that was told to end": (
+        "none",
+        [
+            "INFO:     Shutting down",
+            "ERROR 11-30 12:00:01 [async_llm.py:1] AsyncLLM output_handler failed.",
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+        ],
+        {"phase": "stop"},
+    ),
+    "an engine whose death ends the server": (
+        "engine_dead",
+        [
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+            "INFO:     Shutting down",
+        ],
+        {"phase": "serve"},
+    ),
     "what a worker says of another's end": (
         "model_or_tokenizer_missing",
         [
@@ -292,137 +309,6 @@ TRAPS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "what Triton says itself": (
         "triton_or_compile_failure",
         ["RuntimeError: Triton Error [CUDA]: the moon is invalid"],
-        {},
-    ),
-    "a scale that the model has no place for": (
-        "quantization_or_kernel_unsupported",
-        ["KeyError: 'layers.0.moon.weight_scale'"],
-        {},
-    ),
-    "a weight that the model has no place for": (
-        "model_or_tokenizer_missing",
-        ["KeyError: 'layers.0.moon.weight'"],
-        {},
-    ),
-    "a warning without a level in capitals": (
-        "none",
-        ["Warning: caught exception 'Found no NVIDIA driver on your system', moon monitor disabled"],
-        {},
-    ),
-    "a compiler that a backend needs": (
-        "triton_or_compile_failure",
-        ["RuntimeError: FlashInfer moon JIT fails: compiler and toolkit are incompatible"],
-        {},
-    ),
-    "the function that found no room for the cache": (
-        "no_available_memory_for_cache_blocks",
-        ['  File "/path/vllm/worker/moon.py", line 1, in raise_if_cache_size_invalid', "ValueError: moon"],
-        {},
-    ),
-    "a build whose log ends in the middle": (
-        "build_error",
-        ['  File "/tmp/pip-build-env-1/overlay/moon.py", line 1, in setup'],
-        {},
-    ),
-    "a model type that transformers does not know": (
-        "version_mismatch",
-        [
-            '  File "/x/dist-packages/transformers/models/auto/configuration_auto.py", line 1, in __getitem__',
-            "KeyError: 'moon'",
-        ],
-        {},
-    ),
-    "a frame of a library in Debian's folder": (
-        "cudagraph_capture_failed",
-        [
-            '  File "/x/dist-packages/vllm/v1/worker/moon.py", line 1, in capture_model',
-            '  File "/x/dist-packages/moon/nn.py", line 2, in forward',
-            "ValueError: moon",
-        ],
-        {},
-    ),
-    "an adapter that is not there": (
-        "model_or_tokenizer_missing",
-        ["ValueError: Loading moon failed: No adapter found for /moon"],
-        {},
-    ),
-    "an assertion on the device in other words": (
-        "cuda_illegal_memory_access",
-        ["RuntimeError: moon engine ends with a device-side assert in TRITON_ATTN"],
-        {},
-    ),
-    "a tokenizer's file that is no tokenizer": (
-        "model_or_tokenizer_missing",
-        ["RuntimeError: Internal: could not parse MoonProto from /moon/tokenizer.model"],
-        {},
-    ),
-    "a scale of another shape": (
-        "quantization_or_kernel_unsupported",
-        ["RuntimeError: b_scales dim 1 = 7 is not size_n = 9"],
-        {},
-    ),
-    "an attribute of a library's class": (
-        "version_mismatch",
-        ["AttributeError: MoonVLProcessor has no attribute glow"],
-        {},
-    ),
-    "an attribute of anything else": ("unknown", ["AttributeError: 'Moon' object has no attribute 'glow'"], {}),
-    "how to find out more is no cause": (
-        "engine_dead",
-        [
-            "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
-            "ERROR 11-30 12:00:00 [async_llm.py:1] AsyncLLM output_handler failed.",
-        ],
-        {},
-    ),
-    "a module that only begins like another": (
-        "version_mismatch",
-        ["ModuleNotFoundError: No module named 'triton_moon'"],
-        {},
-    ),
-    "a request that its grammar ends": (
-        "none",
-        ["ERROR 11-30 12:00:00 [moon.py:1] Failed to advance FSM for request moon for tokens 7. Please file an issue."],
-        {},
-    ),
-    "a folder that cannot be written": ("permission_or_hf_gated", ["Error: cannot access `/.triton` of the moon"], {}),
-    "a picture that is too large": (
-        "bad_request_too_long",
-        ["BadRequestError: The decoder prompt has a(n) image item of 70 moons, which exceeds the cache"],
-        {},
-    ),
-    "a function that the device does not have": (
-        "quantization_or_kernel_unsupported",
-        ["RuntimeError: MOON error: invalid device function"],
-        {},
-    ),
-    "memory that ran out in a line of the server's": (
-        "gpu_oom_runtime",
-        ["ERROR 11-30 12:00:00 serving_chat.py:661] torch.OutOfMemoryError: CUDA out of memory. Tried"],
-        {},
-    ),
-    "a driver of InfiniBand that nobody has": (
-        "none",
-        [
-            "libibverbs: Warning: couldn't load driver 'libmoon-rdmav34.so': libmoon-rdmav34.so: cannot open shared "
-            "object file: No such file or directory"
-        ],
-        {},
-    ),
-    "an interface that Gloo does not find": (
-        "distributed_init_timeout",
-        ["RuntimeError: gloo: unable to find address for the moon"],
-        {},
-    ),
-    "an environment that Ray cannot make": ("ray_actor_died", ["MoonError: the runtime_env failed at 'moon'"], {}),
-    "a segment that cannot be made": ("shm_too_small", ["RuntimeError: failed at shared memory segment moon"], {}),
-    "a checkpoint of other shapes": (
-        "quantization_or_kernel_unsupported",
-        [
-            '  File "/path/vllm/moon.py", line 1, in load_weights',
-            "    moon = 1",
-            "The GGUF quantized moon ends with a tensor size mismatch.",
-        ],
         {},
     ),
 }

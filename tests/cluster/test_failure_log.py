@@ -88,6 +88,12 @@ def test_near_is_near() -> None:
     (span,) = log.find("errno 28")
     assert not log.has("/dev/shm", span)
     assert log.has("errno 28", Span(span.end, span.end))
+    again = FailureLog(["errno 28", "x" * (NEAR + 1), "/dev/shm", "x" * (NEAR + 1), "errno 28", "errno 28"])
+    assert [again.has("/dev/shm", span) for span in again.find("errno 28")] == [False, False, False]
+    assert [again.has("errno 28", span) for span in again.find("/dev/shm")] == [False]
+    close = FailureLog(["errno 28", "x" * (NEAR + 1), "/dev/shm", "x" * NEAR, "errno 28"])
+    assert [close.has("/dev/shm", span) for span in close.find("errno 28")] == [False, True]
+    assert [close.has("errno 28", span) for span in close.find("/dev/shm")] == [True]
 
 
 def test_advice_is_taken_out_and_harmless_lines_are_known() -> None:
@@ -95,7 +101,7 @@ def test_advice_is_taken_out_and_harmless_lines_are_known() -> None:
         ["If out of memory, wait", "leaked 2", "out of memory"], advice=("If out of memory",), harmless=("leaked",)
     )
     assert [[*log.line_numbers(span)] for span in log.find("out of memory")] == [[2]]
-    assert log.harmless == {1}
+    assert (log.advised, log.harmless) == ({0}, {1})
 
 
 def test_squeezing_leaves_letters_and_signs() -> None:

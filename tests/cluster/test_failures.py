@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from orchestrator.cluster.explain import VAGUE
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES
 from orchestrator.cluster.failure_table.frames import FRAMES
-from orchestrator.cluster.failure_table.hints import HINTS
-from orchestrator.cluster.failures import Failure, certain_labels, classify, recorded_label, trial_fields
+from orchestrator.cluster.failure_table.hints import HINTS, LAST_HINTS
+from orchestrator.cluster.failures import MOST_LINES, Failure, certain_labels, classify, recorded_label, trial_fields
 from tests.cluster.failure_lines import AFTER, AT_LAST, LINES
 from tests.cluster.failure_traps import TRAPS
+from tests.cluster.failure_words import WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVOKED = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("provoked_failures.jsonl").open()]
@@ -99,10 +101,27 @@ def test_the_public_logs_come_again_as_they_are_noted() -> None:
             assert found.deterministic in {record["deterministic"], None}, record["id"]
 
 
-@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("trap", TRAPS | WORDS)
 def test_the_traps(trap: str) -> None:
-    label, lines, how = TRAPS[trap]
+    label, lines, how = (TRAPS | WORDS)[trap]
     assert classify(lines, **how).label == label
+
+
+def test_no_trap_stands_twice() -> None:
+    assert not set(TRAPS) & set(WORDS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 11-30 12:00:00 [core.py:1] OSError: [Errno 28] No space left on device: '/dev/shm/moon'",
+        "Exception ignored in: <function Moon.__del__ at 0x7f>",
+    ],
+)
+def test_a_line_that_comes_again_and_again_is_read_quickly(line: str) -> None:
+    begin = time.process_time()
+    classify([line] * MOST_LINES)
+    assert time.process_time() - begin < 2.0
 
 
 def test_the_first_cause_of_an_exception_counts() -> None:
@@ -146,14 +165,16 @@ def test_what_comes_again_is_certain() -> None:
 
 
 def test_the_table_speaks_of_classes_that_exist() -> None:
-    named = {rule.label for rule in RULES} | {label for label, *_ in HINTS} | {label for _, label in FRAMES}
+    named = (
+        {rule.label for rule in RULES} | {label for label, *_ in (*HINTS, *LAST_HINTS)} | {label for _, label in FRAMES}
+    )
     assert named - {GPU_OOM} <= set(CLASSES)
     assert set(CLASSES) - {"none", "unknown", "gpu_oom_load", "gpu_oom_runtime"} <= named | {"gpu_oom_profile"}
     assert all(rule.source for rule in RULES)
 
 
 def test_no_phrase_stands_twice() -> None:
-    phrases = [(phrase, rule.strength, rule.needs) for rule in RULES for phrase in rule.phrases]
+    phrases = [(phrase, rule.strength, rule.needs, rule.near) for rule in RULES for phrase in rule.phrases]
     assert [phrase for phrase, count in Counter(phrases).items() if count > 1] == []
 
 

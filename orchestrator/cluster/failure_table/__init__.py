@@ -2,6 +2,7 @@
 
 from orchestrator.cluster.failure_table import (
     backends,
+    builds,
     configuration,
     crashes,
     distributed,
@@ -19,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     *configuration.RULES,
     *models.RULES,
     *backends.RULES,
+    *builds.RULES,
     *kernels.RULES,
     *distributed.RULES,
     *ray_cluster.RULES,

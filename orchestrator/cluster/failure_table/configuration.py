@@ -157,6 +157,7 @@ RULES = (
             "is not divisible by <n>",
             "ValueError: Unsupported * config",
             "No CUDA GPUs are available",
+            "Input should be * [type=",
             "StrictDataclassFieldValidationError",
             "StrictDataclassClassValidationError",
         ),
@@ -167,7 +168,7 @@ RULES = (
     Rule(
         label="invalid_config",
         phrases=(
-            "Value error,",
+            "^Value error,",
             "validation error for * Config",
             "validation errors for * Config",
             "validation error for EngineArgs",

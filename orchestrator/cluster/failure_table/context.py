@@ -98,7 +98,13 @@ BUILDING = (
     "running build_ext",
     "running bdist_wheel",
     "Building wheel for",
+    "Failed building",
+    "Command [cmake",
     "cmake --build",
+    "setuptools/",
+    "/setup.py",
+    "pip install -e",
+    "install from source",
 )
 """An exception in a log with one of these is one of the build."""
 
@@ -113,7 +119,8 @@ ORDERLY = (
     "Received SIGINT",
     "Finished server process",
     "Application shutdown complete",
-    "Shutting down",
+    "^Shutting down",
+    "graceful shutdown",
 )
 """An end that somebody asked for: what processes say then is no failure unless an exception is among it."""
 
@@ -188,6 +195,9 @@ HARMLESS = (
     "is over * full, available space: <g>; capacity: * Object creation will fail if spilling is required",
     "Failed to import from vllm._",
     "libibverbs: Warning: couldn't load driver * No such file or directory",
+    "NCCL WARN Failed to open libibverbs",
+    "NCCL WARN NUMA auto balancing",
+    "NCCL WARN Missing iommu=pt",
     "Failed to advance FSM for request",
     "grammar rejected tokens",
     "Compile with TORCH_USE_CUDA_DSA to enable device-side assertions",

@@ -11,27 +11,25 @@ _NO = (
 )
 _GONE = (
     "not found|no such|missing|not exist|n't exist|cannot find|can't find|could not find|"
-    "n't find|corrupt|failed to load|cannot load|can't load|n't load|no file|not a valid|invalid|"
+    "n't find|corrupt|failed to load|cannot load|can't load|n't load|no file|not a valid|"
     "cannot reach|offline|unable to locate|empty|truncated|unreadable|no tokenizer|no config|no adapter|"
-    "could not parse|failed to parse|cannot parse|unable to parse"
+    "could not parse|failed to parse|cannot parse|unable to parse|could not detect|"
+    "invalid repo|invalid path|invalid model|invalid tokenizer|invalid director|invalid json"
 )
 _WRONG = (
     "must|divisible|greater|less than|smaller|larger|exceed|cannot be|should be|invalid|"
-    "not allowed|incompatible|not compatible|out of range|only be|only for|simultaneous|at the same time|mismatch"
+    "not allow|incompatible|not compatible|out of range|only be|only for|simultaneous|at the same time|mismatch"
 )
 _LATE = "timed out|timeout|time out|timeouterror"
 
 HINTS: tuple[tuple[str, ...], ...] = (
+    # Memory: the engine's own, the GPU's, shared memory, a disk, the host's.
     (
         "workspace_locked",
         "workspace|lock_workspace",
-        "locked|too small|exceeds|not allowed|not sized|lock_workspace",
+        "locked|too small|exceeds|not allowed|not sized|lock_workspace|growth",
     ),
-    (
-        "symmetric_buffer_overflow",
-        "symmetric|dispatch buffer|tokens_per_rank",
-        "exceed|small|overflow|alloc|<=",
-    ),
+    ("symmetric_buffer_overflow", "symmetric|dispatch buffer|tokens_per_rank", "exceed|small|overflow|alloc|<="),
     (
         "kv_cache_too_small",
         "kv cache|kvcache|kv_cache",
@@ -53,125 +51,52 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "/dev/shm|shared memory|shm|/torch_|</torch_|/psm_|nccl-",
         "no space|too small|insufficient|not enough|exceed|cannot allocate",
     ),
+    ("shm_too_small", "shared memory segment|nccl-shm", "error|fail"),
+    ("shm_too_small", "bus error|sigbus"),
+    ("disk_full", "disk|filesystem|file system|quota", "full|no space|not enough|exceeded|insufficient"),
+    ("disk_full", "no space left|disk quota|enospc"),
+    ("disk_full", "file too large|unexpected pos"),
+    ("disk_full", "low on resource|evicted", "storage|disk"),
+    ("gpu_oom", "oom", "cuda|gpu|hip|vram|npu|xpu|hbm", "!oom-kill|oom kill|oom_kill|oomkill"),
+    ("gpu_oom", "aten::new_empty|aten::empty", "fail"),
+    ("gpu_oom", "devicememory|device memory", "exhausted|lack of|fail|insufficient"),
     (
-        "shm_too_small",
-        "bus error|sigbus",
+        "ray_host_oom",
+        "task|actor|ray worker|raylet|node_manager",
+        "low on memory|memory low|memory pressure|memory usage",
+        "kill|exceed",
     ),
-    (
-        "disk_full",
-        "disk|filesystem|file system|quota",
-        "full|no space|not enough|exceeded|insufficient",
-    ),
-    (
-        "disk_full",
-        "no space left|disk quota|enospc",
-    ),
-    (
-        "gpu_oom",
-        "oom",
-        "cuda|gpu|hip|vram|npu|xpu|hbm",
-        "!oom-kill|oom kill|oom_kill|oomkill",
-    ),
-    (
-        "gpu_oom",
-        "aten::new_empty|aten::empty",
-        "fail",
-    ),
-    (
-        "host_oom",
-        "unable to allocate|bad_alloc|memoryerror",
-        "!cuda|gpu|hip|device",
-    ),
-    (
-        "disk_full",
-        "file too large|unexpected pos",
-    ),
-    (
-        "worker_segfault",
-        "double free|corrupted size|invalid next size",
-    ),
-    (
-        "version_mismatch",
-        "tokenizer|processor|config|transformers|torch",
-        "no attribute",
-    ),
-    (
-        "distributed_init_timeout",
-        "gloo",
-        "unable to find address|no address|interface",
-    ),
-    (
-        "shm_too_small",
-        "shared memory segment|nccl-shm",
-        "error|fail",
-    ),
-    (
-        "ray_actor_died",
-        "runtime environment|runtime_env|runtime env",
-        "fail|error",
-    ),
-    (
-        "permission_or_hf_gated",
-        "cannot access|can't access|not writable|permission denied",
-        "!memory|address|peer|variable",
-    ),
-    (
-        "bad_request_too_long",
-        "decoder prompt|image item|video item|audio item",
-        "exceed",
-    ),
-    (
-        "quantization_or_kernel_unsupported",
-        "invalid device function|no kernel image",
-    ),
-    (
-        "host_oom",
-        "swap space",
-        "lack|not enough|insufficient",
-    ),
-    (
-        "version_mismatch",
-        "cannot open shared object|package metadata|packagenotfound|not compiled with",
-    ),
+    ("host_oom", "unable to allocate|bad_alloc|memoryerror", "!cuda|gpu|hip|device"),
+    ("host_oom", "swap space", "lack|not enough|insufficient"),
+    ("host_oom", "low on resource|evicted", "memory"),
+    ("gpu_oom", "out of mem|outofmem", "cuda|gpu|hip|device|vram|npu|xpu|hbm"),
+    ("gpu_oom", "out of mem|outofmem", "!ray|host|cpu|ram|kill|killed|killer|cgroup|node|container|memoryerror"),
+    ("host_oom", "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory"),
+    # Words that are said of one thing alone, before those that are said of many.
+    ("worker_segfault", "double free|corrupted size|invalid next size"),
+    ("version_mismatch", "tokenizer|processor|config|transformers|torch", "no attribute"),
+    ("version_mismatch", "cannot open shared object|package metadata|packagenotfound|not compiled with"),
+    ("distributed_init_timeout", "gloo", "unable to find address|no address|interface"),
     (
         "distributed_init_timeout",
         "ray instance|ray cluster|to gcs",
         "could not find|failed to connect|unable to connect",
     ),
+    ("ray_actor_died", "runtime environment|runtime_env|runtime env", "fail|error"),
     (
-        "host_oom",
-        "low on resource|evicted",
-        "memory",
+        "permission_or_hf_gated",
+        "cannot access|can't access|not writable|permission denied",
+        "!memory|address|peer|variable",
     ),
-    (
-        "disk_full",
-        "low on resource|evicted",
-        "storage|disk",
-    ),
-    (
-        "gpu_oom",
-        "out of memory|outofmemory",
-        "cuda|gpu|hip|device|vram|npu|xpu|hbm",
-    ),
-    (
-        "gpu_oom",
-        "out of memory|outofmemory",
-        "!ray|host|cpu|ram|kill|killed|killer|cgroup|node|container|memoryerror",
-    ),
-    (
-        "host_oom",
-        "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory",
-    ),
+    ("bad_request_too_long", "decoder prompt|image item|video item|audio item", "exceed"),
+    ("quantization_or_kernel_unsupported", "invalid device function|no kernel image"),
+    # Kernels, attention backends and graphs.
     (
         "quantization_or_kernel_unsupported",
         "b_scales|b_zeros|b_q_weight|a_scales|size_n|size_k",
         "is not|must|mismatch",
     ),
-    (
-        "cuda_illegal_memory_access",
-        "device-side assert|illegal memory access",
-        "!device-side assertions|capture",
-    ),
+    ("cuda_illegal_memory_access", "device-side assert|illegal memory access", "!device-side assertions|capture"),
     (
         "cudagraph_capture_failed",
         "current cuda stream|captured-stream|captured stream",
@@ -204,9 +129,9 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "triton_or_compile_failure",
-        "jit|nvcc|ninja|ptxas",
+        "jit|nvcc|nvrtc|ninja|ptxas",
         "fail|error",
-        "compil|toolkit|flashinfer|deepgemm|deep_gemm|kernel",
+        "compil|toolkit|flashinfer|deepgemm|deep_gemm|kernel|build",
         "!not support|unsupported",
     ),
     (
@@ -214,7 +139,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "context parallel|dcp|pcp|attention backend|attention impl|head_size|head size|head dim|"
         "head_dim|flash attention|flashattention|flashinfer|flashmla|flash_attn|mla|"
         "sliding window|kv cache dtype|kv_cache_dtype|bfloat16|bf16|attention|xformers|backend",
-        _NO + "|unknown",
+        _NO + "|unknown|backends are supported",
     ),
     (
         "quantization_or_kernel_unsupported",
@@ -233,9 +158,11 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "custom_all_reduce|custom allreduce|custom all reduce|custom_ar|quick_reduce",
         "fail|error|invalid",
     ),
+    # Between processes.
     (
         "nccl_timeout_or_error",
-        "nccl|rccl|hccl|collective|all_reduce|allreduce|all_gather|nvshmem|deepep",
+        "nccl|rccl|hccl|collective op|collective comm|all_reduce|allreduce|all_gather|nvshmem|deepep",
+        "!require|must|incompatible|not compatible|not support|unsupported|not available",
         _LATE + "|" + "error|fail|abort",
     ),
     (
@@ -250,60 +177,33 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "!not registered",
         _LATE + "|" + "hang|hung|stuck|not respond|unresponsive",
     ),
-    (
-        "port_in_use",
-        "address|port|bind",
-        "in use|already allocated|occupied",
-    ),
+    ("port_in_use", "address|port|bind", "in use|already allocated|occupied"),
+    # Nodes and Ray.
     (
         "node_lost",
         "node|raylet|gcs|ray processes",
         "dead|died|lost|losing|heartbeat|terminated|preempt|unreachable|evicted|connection closed",
     ),
-    (
-        "node_lost",
-        "raylet|gcs",
-        "crash",
-    ),
-    (
-        "node_lost",
-        "heartbeat|health check",
-        "missed|missing|fail",
-    ),
+    ("node_lost", "raylet|gcs", "crash"),
+    ("node_lost", "heartbeat|health check", "missed|missing|fail"),
     (
         "ray_placement_group_infeasible",
         "placement group|placement_group|bundle|ray cluster|node type|resource request|autoscaler",
         "cannot|infeasible|exceed|not enough|insufficient|timed out|could not|no available|unschedulable",
     ),
-    (
-        "ray_placement_group_infeasible",
-        "node|ray",
-        "no gpu|not allocate|not have enough|required gpus|node type",
-    ),
-    (
-        "ray_actor_died",
-        "worker|actor",
-        "not registered|crashed due to|crashed error",
-    ),
-    (
-        "ray_actor_died",
-        "actor|ray worker|raylet|ray::",
-        "died|dead|crash|unavailable|killed",
-    ),
+    ("ray_placement_group_infeasible", "node|ray", "no gpu|not allocate|not have enough|required gpus|node type"),
+    ("ray_actor_died", "worker|actor", "not registered|crashed due to|crashed error"),
+    ("ray_actor_died", "actor|ray worker|raylet|ray::", "died|dead|crash|unavailable|killed"),
+    # A death without a reason.
     (
         "engine_dead",
         "engine|mqllmengine|enginecore|llmengine|worker|vllmworker|workerproc|core proc",
-        "died|dead|not running|is gone|terminated unexpectedly",
+        "died|dead|not running|is gone|terminated unexpectedly|initialization failed|failed to start|"
+        "background process|root cause",
     ),
-    (
-        "worker_segfault",
-        "segfault|segmentation|sigsegv|core dumped|\u6bb5\u9519\u8bef",
-    ),
-    (
-        "build_error",
-        "cmake|pyproject|setuptools|wheel|pip-build-env|bdist_wheel",
-        "error|fail",
-    ),
+    ("worker_segfault", "segfault|segmentation|sigsegv|core dumped|\u6bb5\u9519\u8bef"),
+    # Builds and compilers at run time.
+    ("build_error", "!cmakefiles", "cmake|pyproject|setuptools|wheel|pip-build-env|bdist_wheel", "error|fail"),
     (
         "triton_or_compile_failure",
         "deep_gemm|deepgemm|flashinfer|cutlass|cuda.o|jit/|jit_kernels",
@@ -312,6 +212,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
     (
         "triton_or_compile_failure",
         "triton|inductor|dynamo|ptx|nvcc|nvrtc|compil|jit|tilelang|cutedsl|mlir|llvm|ninja",
+        "!backends are|attention backend|tritonmodel|triton_attn|cmakefiles",
         "error|fail|fatal|cannot|unsupported|invalid|not found|assert",
     ),
     (
@@ -320,23 +221,23 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "graph break|debug context",
         "error|fail|cannot|unsupported|still had|invalid|exception",
     ),
+    # Errors of the GPU.
     (
         "cuda_illegal_memory_access",
-        "cuda error|hip error|illegal|device-side|cuda exception|gpu fault|acl stream",
+        "cuda error|hip error|illegal memory|illegal instruction|illegal address|device-side|cuda exception|"
+        "gpu fault|acl stream",
         "access|assert|launch|fault|address|illegal|exception|unknown error|invalid argument",
     ),
-    (
-        "cuda_illegal_memory_access",
-        "memory access fault|page fault|mmu fault",
-    ),
+    ("cuda_illegal_memory_access", "memory access fault|page fault|mmu fault"),
+    # Access, versions and models.
     (
         "permission_or_hf_gated",
-        "permission|unauthorized|forbidden|access denied|gated|not authorized|authentication|read-only|"
-        "too many requests",
+        "permission|unauthorized|forbidden|access denied|gated repo|gated model|is gated|not authorized|"
+        "authentication|read-only|too many requests",
     ),
     (
         "version_mismatch",
-        "version|driver|incompatib|upgrade|transformers|architecture|abi|importerror|"
+        "version|driver|upgrade|transformers|architecture|abi|importerror|"
         "modulenotfounderror|no module named|cannot import",
         "require|mismatch|incompatib|too old|out of date|expected|not match|n't match|upgrade|"
         "not support|no module|cannot import|not recogni|insufficient|newer|import error|inspect",
@@ -347,25 +248,11 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "config format|config file|hub",
         _GONE,
     ),
-    (
-        "model_or_tokenizer_missing",
-        "parameter named|load weight",
-    ),
-    (
-        "model_or_tokenizer_missing",
-        "keyerror",
-        "weight|lm_head|embed_tokens|.bias",
-    ),
-    (
-        "host_oom",
-        "killed|sigkill",
-        "!actor|ray|raylet|engine|user|request",
-    ),
-    (
-        "bad_argument",
-        "argument|option|flag",
-        "unrecognized|unexpected|unknown|invalid|required|no such|missing",
-    ),
+    ("model_or_tokenizer_missing", "parameter named|load weight"),
+    ("model_or_tokenizer_missing", "keyerror", "weight|lm_head|embed_tokens|.bias"),
+    # What a user asked for, and what has no other name.
+    ("host_oom", "killed|sigkill", "!actor|ray|raylet|engine|user|request"),
+    ("bad_argument", "argument|option|flag", "unrecognized|unexpected|unknown|invalid|required|no such|missing"),
     (
         "bad_request_too_long",
         "prompt|request|input|context length|max_tokens",
@@ -373,7 +260,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "invalid_config",
-        "max_model_len|max_num_seqs|max_num_batched_tokens|tensor parallel|tensor_parallel|pipeline|"
+        "max_model_len|max_num_|tensor parallel|tensor_parallel|pipeline|"
         "data parallel|data_parallel|expert|num_heads|attention heads|block_size|block size|"
         "gpu_memory_utilization|world size|world_size|rope|lora|speculative|config|dtype|"
         "num_key_value_heads|vocab_size|chunked prefill|prefix caching|hybrid kv cache",
@@ -382,3 +269,20 @@ HINTS: tuple[tuple[str, ...], ...] = (
 )
 """Class, and its groups of words in lower case, divided by bars; the first hint that holds counts. None of the words of
 a group that begins with an exclamation mark may be in the message."""
+
+LAST_HINTS: tuple[tuple[str, ...], ...] = (
+    (
+        "invalid_config",
+        "valueerror|assertionerror|notimplementederror|validationerror",
+        _NO + "|" + _WRONG + "|only one|either|please specify|please set|supported|mutually exclusive|conflict|"
+        "be provided|not initialized",
+    ),
+    (
+        "version_mismatch",
+        "attributeerror|object|type object|module",
+        "has no attribute",
+        "!nonetype",
+    ),
+)
+"""Hints for what neither the others nor the frames tell: an argument that was checked and refused, a name that another
+version of a library has not."""

@@ -18,7 +18,13 @@ _SHARED = (
     "plasma",
     "shm.h",
     "SemLock",
+    "shared_memory",
+    "ctx.Lock()",
+    "multiprocessing/synchronize.py",
 )
+"""Where no space is left, if not on a disk: /dev/shm, which semaphores live in too."""
+
+_NO_SPACE = ("No space left on device", "[Errno 28]", "ENOSPC")
 
 RULES = (
     Rule(
@@ -160,33 +166,31 @@ RULES = (
         label="shm_too_small",
         phrases=(
             "while creating shared memory segment",
-            "posix_fallocate failed : No space left on device",
-            "No space left on device: /dev/shm",
-            "No space left on device: /psm_",
-            "No space left on device (28)",
             "unable to write to file </torch_",
             "unable to allocate shared memory(shm)",
             "unable to resize file </torch_",
             "insufficient shared memory (shm)",
-            "shared memory segment * No space",
             "Failed to create shared memory",
             "killed by signal: Bus error",
             "Try increasing the shared memory",
             "Unexpected bus error encountered in worker",
-            "SemLock * No space left on device",
-            "No space left on device * /dev/shm",
-            "/dev/shm * No space left on device",
-            "shared memory * No space left on device",
-            "No space left on device * shared memory",
             "exceeds the size of /dev/shm",
             "exceeds the available * /dev/shm",
             "Please increase the shared memory",
             "not enough shared memory",
             "Not enough space in /dev/shm",
             "increase * --shm-size",
+            "No space left on device (28)",
             "ftruncate failed: No space left on device",
         ),
         source="NCCL shm.h; torch shared memory; Python multiprocessing.shared_memory",
+        knobs=("shm_size",),
+    ),
+    Rule(
+        label="shm_too_small",
+        phrases=_NO_SPACE,
+        near=_SHARED,
+        source="errno 28 of what is in memory",
         knobs=("shm_size",),
     ),
     Rule(
@@ -209,9 +213,7 @@ RULES = (
     Rule(
         label="disk_full",
         phrases=(
-            "No space left on device",
-            "[Errno 28]",
-            "ENOSPC",
+            *_NO_SPACE,
             "Disk quota exceeded",
             "[Errno 122]",
             "OutOfDiskError",

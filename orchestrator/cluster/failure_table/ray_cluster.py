@@ -132,6 +132,7 @@ RULES = (
             "<n> Workers crashed due to other reasons",
             "OwnerDiedError",
             "The actor was killed by",
+            "Failed to look up actor with name",
             "RuntimeEnvSetupError",
             "Failed to set up runtime environment",
             "RayWorkerProc rank=* died unexpectedly",

@@ -72,6 +72,7 @@ class Rule:
         source: Who says so: a symbol, a library, the kernel.
         needs: One of these must stand somewhere in the log too.
         unless: None of these may stand in the log.
+        near: One of these must stand within 200 characters of the phrase.
         not_near: None of these may stand within 200 characters of the phrase.
         knobs: Those of this wording, where they are not the class's.
         least: The level of a line from which it counts. One below an error counts only if the engine gives no sign of
@@ -85,6 +86,7 @@ class Rule:
     source: str = ""
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
     not_near: tuple[str, ...] = ()
     knobs: tuple[str, ...] = ()
     least: Level = Level.ERROR
