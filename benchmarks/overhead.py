@@ -1,17 +1,23 @@
 """What the orchestration costs: ``TRIALS`` trials of one second on ``SLOTS`` slots, Chunksmith beside Ray Tune.
 
 The case is one of Ray Tune's own scalability tests, scaled down: trials only sleep, so that all above
-``trials * seconds / slots`` is overhead. Both sides run in one process on one local Ray cluster, in turns:
+``trials * seconds / slots`` is overhead. Both sides run in this process, in turns, and by one rule:
 
+- Each finds a Ray cluster of this machine that is up and idle (``_idle_cluster.py``): a CPU for each slot, and a worker
+  process that waits for work. A worker has imported the side's own library, by Ray's setting
+  ``RAY_preload_python_modules``, and knows nothing of the work; with ``--fresh`` it has imported nothing. To start the
+  cluster, and to stop it, counts for neither.
 - Chunksmith runs a sweep as the command does, in ``SLOTS`` slots. Each has an engine in a Ray actor of its own (here
-  one that sleeps, ``_sleeping.py``), each trial is a pair of blocks of half a second, and everything is recorded: three
-  Parquet tables and Optuna's journal, flushed to the disk before the trial counts. Points are drawn at random.
-- Ray Tune runs as many samples of a function that sleeps a second and returns, with the resources of one slot each, and
-  writes its own results. It is told to reuse its actors: by default it starts a process for every trial.
+  one that sleeps, ``_sleeping_actor.py``; heartbeat, reaper and watchdog are the real ones), each trial is a pair of
+  blocks of half a second, and everything is recorded: three Parquet tables and Optuna's journal, flushed to the disk
+  before the trial counts. Points are drawn at random.
+- Ray Tune runs as many samples of a function that sleeps a second and returns, with a CPU each, and writes its own
+  results. It is told to reuse its actors: by default it starts a process for every trial.
 
-The whole is from the call to its return, with Ray running before and after. Beside the work it has three parts: the
-start, until a slot has its first trial (processes start, and import); what lies between its first trial and its last;
-and the end. Processes that start need a CPU each: on few cores the start is theirs, on either side.
+What counts is the time from the call to its return, all of it. Beside the work it has three parts: the start, until a
+slot has its first trial (a worker imports what else it needs, an engine starts and is warmed up); what lies between a
+slot's first trial and its last; and the end, until the call returns. On few cores the start is a matter of processor
+time: all slots start at the same moment.
 
 ``--run`` reads the records of a run and says which share of its life, from the end of its warm-up on, an engine spent
 measuring; ``--sweep`` makes one, of the demo spec.
@@ -39,11 +45,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._engine_life import EngineLife, engine_lives
+from benchmarks._idle_cluster import idle_cluster
 from benchmarks._lanes import Lanes, Span, split
 from benchmarks._report import Bound, report
 from orchestrator.errors import ChunksmithError
 
 TRIALS, SLOTS, TRIAL_S = 1600, 16, 1.0
+
+LIBRARIES = {"chunksmith": ["orchestrator.cluster.engine_actor"], "ray tune": ["ray.tune"]}
+"""What the workers of each side's cluster have imported before it begins."""
 
 OVERHEAD_BOUND = 0.03
 """Share above the ideal. Ray Tune's documentation gives 14 % for its case of this size."""
@@ -70,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "trials": options.trials,
         "slots": options.slots,
         "trial_s": options.seconds,
+        "workers": "fresh" if options.fresh else "with the side's library imported",
         "cores": os.cpu_count(),
         "sides": {side: [asdict(one) | {"overhead": one.overhead} for one in runs] for side, runs in sides.items()},
         "engines": [asdict(one) | {"share": one.share} for one in lives],
@@ -78,20 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, list[Lanes]]:
-    """Both sides in turns, on one cluster."""
-    from orchestrator.cluster import ray_session
-
-    sides: dict[str, list[Lanes]] = {"chunksmith": [], "ray tune": []}
-    with ray_session():
-        for turn in range(options.rounds):
-            for side, runs in sides.items():
-                if side == "ray tune" and options.no_tune:
-                    continue
-                here = folder / f"{side.split()[0]}-{turn}"
-                here.mkdir()
-                measure = _chunksmith if side == "chunksmith" else _ray_tune
+    """Both sides in turns, each on a cluster that is up and idle."""
+    sides: dict[str, list[Lanes]] = {side: [] for side in LIBRARIES}
+    for turn in range(options.rounds):
+        for side, runs in sides.items():
+            if side == "ray tune" and options.no_tune:
+                continue
+            here = folder / f"{side.split()[0]}-{turn}"
+            here.mkdir()
+            measure = _chunksmith if side == "chunksmith" else _ray_tune
+            with idle_cluster(options.slots, () if options.fresh else LIBRARIES[side]):
                 runs.append(measure(options.trials, options.slots, options.seconds, here))
-                console.print(f"{side}: {runs[-1].whole_s:.1f} s, {runs[-1].overhead:.1%} above the ideal")
+            console.print(f"{side}: {runs[-1].whole_s:.1f} s, {runs[-1].overhead:.1%} above the ideal")
     return {side: runs for side, runs in sides.items() if runs}
 
 
@@ -100,7 +109,7 @@ def _chunksmith(trials: int, slots: int, trial_s: float, folder: Path) -> Lanes:
     from orchestrator.records import RunFolder
     from orchestrator.sweep import Progress, Sweep, SweepSpec
 
-    resolved = SweepSpec.model_validate(spec(trials, trial_s, _cpus(slots)))
+    resolved = SweepSpec.model_validate(spec(trials, trial_s, 1.0))
     run = RunFolder.create(folder / "run")
     run.spec.write_text(resolved.to_yaml())
     with run.lock(), Progress(Console(file=io.StringIO()), trials, 0) as progress:
@@ -134,7 +143,7 @@ def _ray_tune(trials: int, slots: int, trial_s: float, folder: Path) -> Lanes:
         return {"process": os.getpid(), "begin": begin, "end": time.time()}
 
     tuner = tune.Tuner(
-        tune.with_resources(sleeper, {"cpu": _cpus(slots)}),
+        tune.with_resources(sleeper, {"cpu": 1.0}),
         param_space={"trial_s": trial_s, "rows": tune.uniform(0.0, 1.0)},
         tune_config=tune.TuneConfig(num_samples=trials, max_concurrent_trials=slots, reuse_actors=True),
         run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
@@ -146,11 +155,6 @@ def _ray_tune(trials: int, slots: int, trial_s: float, folder: Path) -> Lanes:
         raise ChunksmithError(f"Ray Tune ended {len(results)} of {trials} trials, {len(results.errors)} with an error")
     found = [result.metrics or {} for result in results]
     return split(begin, end, [Span(one["process"], one["begin"], one["end"]) for one in found], slots, trial_s)
-
-
-def _cpus(slots: int) -> float:
-    """CPUs that one slot asks Ray for, so that the machine has room for all of them and no more."""
-    return (os.cpu_count() or 1) / slots
 
 
 def _demo(run: Path, console: Console) -> Path:
@@ -208,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side, in turns")
     parser.add_argument("--quick", dest="trials", action="store_const", const=160, help="160 trials")
     parser.add_argument("--no-tune", action="store_true", help="leave Ray Tune out")
+    parser.add_argument("--fresh", action="store_true", help="workers that have imported neither side's library")
     parser.add_argument("--run", type=Path, help="folder of a run, for the share of its engines' lives")
     parser.add_argument("--sweep", action="store_true", help="run the demo sweep for that, in place of --run")
     return parser

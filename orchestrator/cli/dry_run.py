@@ -13,14 +13,20 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 """Engines that are printed."""
 
+SOCKET = "vllm.sock"
+"""In place of the socket's path, which is new for every server."""
+
 
 def engine_lines(spec: SweepSpec) -> Iterator[str]:
-    """Lines on every engine of a study, the baseline's first: its values, and the command with its whole environment.
+    """Lines on every engine of a study, the baseline's first: its values, and the command with all of the environment
+    that is set for it.
 
-    The sweep starts the same engine in a Ray actor, without the HTTP server.
+    With ``engine.kind: vllm_serve`` that is what the sweep runs, on a socket whose folder is made then; with ``vllm``
+    it starts the same engine in a Ray actor, without the HTTP server.
     """
-    from orchestrator.engines.vllm import QUIET_ENV
-    from orchestrator.search.serve import engine_config, serve_command
+    from orchestrator.engines.serve import serve_arguments, server_command
+    from orchestrator.engines.vllm import engine_environment
+    from orchestrator.search.serve import engine_config
 
     base, groups, has = spec.engine_config(), _groups(spec), spec.resources
     engines = "1 engine" if len(groups) == 1 else f"{len(groups)} engines, each"
@@ -29,13 +35,14 @@ def engine_lines(spec: SweepSpec) -> Iterator[str]:
         values = ", ".join(f"{name}={value}" for name, value in group.items())
         yield ""
         yield f"# engine {number}{' (the baseline)' if number == 1 else ''}: {values or 'the same for every point'}"
+        config = engine_config(base, group)
         if spec.is_lab:
-            config = engine_config(base, group)
             args = [f"{name}={value}" for name, value in sorted(config.args.items()) if value is not None]
             yield " ".join([*_assignments(config.env), "kernel-lab", shlex.join(args)])
         else:
-            args, env = serve_command(base, group)
-            yield " ".join([*_assignments({**QUIET_ENV, **env}), "vllm", "serve", shlex.join(args)])
+            is_server = spec.engine.kind == "vllm_serve"
+            words = server_command(config, SOCKET) if is_server else ["vllm", "serve", *serve_arguments(config)]
+            yield " ".join([*_assignments(engine_environment(config)), shlex.join(words)])
     if len(groups) > MOST_SHOWN:
         yield ""
         yield f"# and {len(groups) - MOST_SHOWN} more"

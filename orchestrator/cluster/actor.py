@@ -6,9 +6,9 @@ Ray is imported inside the functions: it reads its auth mode when it is imported
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,17 +18,22 @@ from orchestrator.cluster.groups import (
     NoRoomError,
     avoidable,
     is_waiting,
-    node_shapes,
     nodes_of,
     open_group,
     remove_group,
+    wait_for_nodes,
 )
+from orchestrator.cluster.leaving import leave, wait_for_leaving, wait_until_gone
+from orchestrator.cluster.node_facts import own_facts
 from orchestrator.cluster.nodes import NodeWatch, elsewhere
-from orchestrator.cluster.placement import Parallel, PlacementError, place
+from orchestrator.cluster.placement import Parallel, PlacementError
+from orchestrator.cluster.rank_guard import ranks_env
 from orchestrator.cluster.remote_log import tail_of
+from orchestrator.cluster.room import ranks_of
 from orchestrator.cluster.timeouts import Timeouts
+from orchestrator.cluster.vllm_ranks import is_over_ray, require_gpus
 from orchestrator.engines import BlockResult, EngineConfig, EngineError, EngineInfo, KnobValue, StopRule
-from orchestrator.engines.kernel_lab import LabError, lab_args
+from orchestrator.engines.kernel_lab import LabError
 from orchestrator.workloads import Request, Schedule
 
 RETUNE_TIMEOUT_S = 60.0
@@ -39,7 +44,7 @@ class RayEngine:
     again.
 
     A kernel lab with decode context parallelism has an actor for each rank, all in one placement group: on one node
-    where that has room for them, else on several.
+    where that has room for them, else on several. So have the ranks of a vLLM over Ray, which starts them itself.
 
     Args:
         log_dir: Folder for the engine's log, on the node that runs it.
@@ -78,47 +83,78 @@ class RayEngine:
         self.rank_nodes: list[str] = []
 
     def start(self, config: EngineConfig) -> EngineInfo:
-        import ray
-
-        ranks = self._ranks(config)
+        over_ray, parallel = self._parallel(config)
+        wait_for_leaving()
         try:
-            options = {**self._placed(ranks), "runtime_env": {"env_vars": dict(config.env)}}
+            options = self._placed(parallel, over_ray=over_ray)
+            if env := {**(ranks_env(self.engine_id) if over_ray else {}), **config.env}:
+                # Only then: it takes a new process, where Ray may have one that waits for work.
+                options["runtime_env"] = {"env_vars": env}
             given = (self.engine_id, self.log_path, self._kind, self._timeouts.silence_s)
-            self._actor = ray.remote(self.actor_class).options(**options).remote(*given)
+            # What Ray would note of every call costs each about a millisecond, and the records say more.
+            options["enable_task_events"] = False
+            self._actor = _of_ray(self.actor_class).options(**options).remote(*given)
             self._home = Home(*self._get(self._actor.home.remote(), self._timeouts.place_s, "actor-start"))
             self.rank_nodes = self.rank_nodes or [self._home.node_id]
             info: EngineInfo = self._get(self._actor.start.remote(config), self._timeouts.start_s, "engine-start")
+            info = replace(info, node=self._facts())
         except BaseException:
             self.abort()
             raise
         return info
 
-    def _ranks(self, config: EngineConfig) -> int:
-        """Ranks of the engine that are actors of their own; vLLM starts its own processes."""
-        if self._kind != "kernel_lab":
-            return 1
+    def _facts(self) -> Mapping[str, Any]:
+        """What there is on the engine's node. In a cluster the driver's machine may have another processor, and other
+        versions; on its own node, with the same Python, they are the driver's."""
+        assert self._home is not None
+        if self._home[1:] == Home.here()[1:]:
+            return own_facts()
+        facts: Mapping[str, Any] = self._get(self._actor.facts.remote(), self._timeouts.start_s, "engine-start")
+        return facts
+
+    def _parallel(self, config: EngineConfig) -> tuple[bool, Parallel]:
+        """Whether vLLM starts the ranks of the engine with Ray, and those that Ray places."""
+        over_ray = is_over_ray(self._kind, config)
         try:
-            return lab_args(config.args).decode_context_parallel_size
+            parallel = ranks_of(self._kind, config)
+            if over_ray:
+                require_gpus(parallel, self._gpus)
         except LabError as error:
             raise EngineError(error.label, error.detail, log_path=self.log_path) from error
+        except PlacementError as error:
+            raise EngineError("resources", str(error), log_path=self.log_path) from error
+        return over_ray, parallel
 
-    def _placed(self, ranks: int) -> dict[str, Any]:
-        """Options of the actor, whose place is found: in a placement group if the engine has several ranks.
+    def _placed(self, parallel: Parallel, *, over_ray: bool = False) -> dict[str, Any]:
+        """Options of the actor, whose place is found: in a placement group if the engine has several ranks, or vLLM is
+        to start them there.
 
-        What the cluster can never hold is refused: Ray itself would wait for ever, in the hope of a new node.
+        What the cluster can never hold is refused: Ray itself would wait for ever, in the hope of a new node. What it
+        could hold before, and cannot now, has no room: its nodes may come back.
         """
+        ranks = parallel.ranks
         share = {"CPU": self._cpus / ranks, "GPU": self._gpus / ranks}
-        options = {"num_cpus": share["CPU"], "num_gpus": share["GPU"], "max_restarts": 0}
-        parallel = Parallel(tensor=ranks, decode_context=ranks)
+        options = {"num_cpus": share["CPU"], "num_gpus": 0.0 if over_ray else share["GPU"], "max_restarts": 0}
         aside = self._nodes.aside()
         try:
-            if ranks == 1:
-                place(parallel, node_shapes(), share)
+            limits = self._timeouts
+            wait_for_nodes(
+                parallel,
+                share,
+                self._nodes,
+                spread=self._spread,
+                timeout_s=limits.place_s,
+                growth_s=limits.growth_s,
+            )
+            if ranks == 1 and not over_ray:
                 return {**options, "label_selector": elsewhere(avoidable(aside, parallel, share))}
             self._group = open_group(
                 parallel, share, spread=self._spread, timeout_s=self._timeouts.place_s, aside=aside
             )
         except PlacementError as error:
+            if self._nodes.could_hold(parallel, share, spread=self._spread):
+                detail = f"nodes are gone that were there before: {error}"
+                raise EngineError("no-room", detail, lost=True, log_path=self.log_path) from error
             detail = f"{error} (resources in the spec)"
             raise EngineError("resources", detail, log_path=self.log_path) from error
         except NoRoomError as error:
@@ -151,9 +187,16 @@ class RayEngine:
         # Dead or hung: what is left of it is the reaper's, once the actor is gone.
         with contextlib.suppress(RayActorError, GetTimeoutError, RayTaskError):
             ray.get(self._actor.stop.remote(), timeout=self._timeouts.stop_s)
-        self.abort()
+        # Its reaper does the rest; the next engine that starts waits for that.
+        leave(self.engine_id)
+        self._kill()
 
     def abort(self) -> None:
+        if self._kill():
+            wait_until_gone(self.engine_id)
+
+    def _kill(self) -> bool:
+        """End the actor, and give its place back. Whether there was one."""
         import ray
 
         (actor, self._actor), (group, self._group) = (self._actor, None), (self._group, None)
@@ -162,8 +205,7 @@ class RayEngine:
             ray.kill(actor, no_restart=True)
         if group is not None:
             remove_group(group)
-        if actor is not None:
-            _wait_until_gone(self.engine_id)
+        return actor is not None
 
     def _get(self, reference: Any, timeout_s: float, phase: str) -> Any:
         """What an actor's call gives, once it does.
@@ -219,14 +261,16 @@ class RayEngine:
         return explained(failure, log, is_start=phase in ("actor-start", "engine-start"), exception=said)
 
 
-def _wait_until_gone(engine_id: str, timeout_s: float = 30.0, poll_s: float = 0.05) -> None:
-    """Wait for the engine's processes on this node, if it ran here, so that the next one finds the machine free."""
-    from orchestrator.cluster.reaper import engine_processes, lease_folder
+_classes: dict[type[EngineActor], Any] = {}
 
-    # Those of the ranks that ran here have its id in front of their names.
-    leases, deadline = f"{engine_id}*.json", time.monotonic() + timeout_s
-    while (any(lease_folder().glob(leases)) or any(engine_processes(engine_id))) and time.monotonic() < deadline:
-        time.sleep(poll_s)
+
+def _of_ray(actor_class: type[EngineActor]) -> Any:
+    """A class as Ray has it, the same for all actors: each new one would be carried to the cluster anew."""
+    import ray
+
+    if actor_class not in _classes:
+        _classes[actor_class] = ray.remote(actor_class)
+    return _classes[actor_class]
 
 
 def _first_line(error: BaseException) -> str:

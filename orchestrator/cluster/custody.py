@@ -63,14 +63,22 @@ class Custody:
         return start_reaper(self._engine_id, os.getpid(), log_path=self._log_path, silence_s=self._silence_s)
 
 
-def start_reaper(engine_id: str, owner_pid: int, *, log_path: str = "", silence_s: float = SILENCE_S) -> Path:
+def start_reaper(
+    engine_id: str,
+    owner_pid: int,
+    *,
+    log_path: str = "",
+    silence_s: float = SILENCE_S,
+    lease_name: str | None = None,
+) -> Path:
     """Start the reaper of an engine; return its lease, which goes when the owner has died and nothing is left.
 
     Args:
         owner_pid: A live process. When it dies, every process that carries the engine's id is killed.
         log_path, silence_s: See ``Custody``.
+        lease_name: Of the lease; None for the engine's id. An engine with several reapers on a machine has as many.
     """
-    lease = reaper.lease_folder() / f"{engine_id}.json"
+    lease = reaper.lease_folder() / f"{lease_name or engine_id}.json"
     command = [
         *(sys.executable, "-m", _REAPER),
         *("--engine-id", engine_id),

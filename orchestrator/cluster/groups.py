@@ -10,7 +10,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from orchestrator.cluster.nodes import NODE_LABEL, elsewhere
+from orchestrator.cluster.growth import demanded
+from orchestrator.cluster.nodes import NODE_LABEL, NodeWatch, elsewhere
 from orchestrator.cluster.placement import NodeShape, Parallel, Placement, PlacementError, place
 from orchestrator.errors import ChunksmithError
 
@@ -19,6 +20,9 @@ DOMAIN_LABEL: Final = "ray.io/gpu-domain"
 
 _CHOICE_S = 3.0
 """How long chosen nodes may take to give their room. Ray hears of what a node has left about ten times a second."""
+
+_LOOK_S = 0.5
+"""How often is looked for nodes that are awaited."""
 
 
 class NoRoomError(ChunksmithError):
@@ -55,6 +59,47 @@ def avoidable(
             place(parallel, node_shapes(free=True, without=aside), per_rank, spread=spread)
             return aside
     return ()
+
+
+def wait_for_nodes(
+    parallel: Parallel,
+    per_rank: Mapping[str, float],
+    nodes: NodeWatch,
+    *,
+    spread: bool,
+    timeout_s: float,
+    growth_s: float = 0.0,
+) -> None:
+    """Return when the live nodes can hold an engine, whatever others use of them.
+
+    Where they could before, in this sweep, they are waited for: a cluster loses nodes for a moment. Where the cluster
+    grows, it is asked for new ones.
+
+    Args:
+        nodes: Remembers what nodes there have been.
+        timeout_s: How long nodes that were there may take to come back.
+        growth_s: How long new ones may take; 0 where none are to be asked for.
+
+    Raises:
+        PlacementError: They cannot, and never could; or they could, and have not come back; or no new ones came.
+    """
+    begin, is_asked = time.monotonic(), False
+    with contextlib.ExitStack() as demand:
+        while True:
+            live = node_shapes()
+            nodes.saw(live)
+            try:
+                place(parallel, live, per_rank, spread=spread)
+            except PlacementError:
+                were_there = nodes.could_hold(parallel, per_rank, spread=spread)
+                if time.monotonic() - begin >= max(growth_s, timeout_s if were_there else 0.0):
+                    raise
+                if growth_s > 0 and not is_asked:
+                    demand.enter_context(demanded(parallel, per_rank, spread=spread))
+                    is_asked = True
+                time.sleep(_LOOK_S)
+            else:
+                return
 
 
 def open_group(

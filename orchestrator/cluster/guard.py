@@ -29,17 +29,17 @@ class Guard:
         beat_path: Where it does.
         steps_path: Where the engine's scheduler counts its steps.
         silence_s: See ``Watchdog``.
-        gpus: Those of the engine.
+        own_gpus: Those of the engine.
     """
 
     def __init__(
-        self, owner_pid: int, beat_path: Path, steps_path: Path, silence_s: float, gpus: Sequence[str]
+        self, owner_pid: int, beat_path: Path, steps_path: Path, silence_s: float, own_gpus: Sequence[str]
     ) -> None:
-        self._owner_pid, self._gpus = owner_pid, gpus
+        self._owner_pid, self._gpus = owner_pid, own_gpus
         self._beat_path, self._steps_path = beat_path, steps_path
         self._pids = [owner_pid]
         self._time, self._owner_time = ProcessorTime(), ProcessorTime()
-        self._watchdog = Watchdog(silence_s, self._is_at_work)
+        self._watchdog = Watchdog(silence_s, self._are_threads_at_work, lambda: gpus.are_at_work(self._gpus))
         self._has_spoken = False
         self._found: list[set[int]] = []
         self._asked_s = 0.0
@@ -69,7 +69,7 @@ class Guard:
         except OSError:
             return b""
 
-    def _is_at_work(self) -> bool:
+    def _are_threads_at_work(self) -> bool:
         now_s = time.monotonic()
         if now_s - self._asked_s > LATE_S:
             self._found.clear()
@@ -77,7 +77,7 @@ class Guard:
         self._found = [*self._found, threads_at_work(self._pids)][-_LOOKS:]
         if len(self._found) < _LOOKS:
             return True
-        return bool(set.intersection(*self._found)) or gpus.are_at_work(self._gpus)
+        return bool(set.intersection(*self._found))
 
 
 def note_verdict(log_path: str, engine_id: str, why: str) -> None:

@@ -25,7 +25,7 @@ Phase = Literal["start", "idle", "retune", "block", "stop"]
 BEAT_EVERY_S = 1.0
 
 _PHASES: tuple[Phase, ...] = get_args(Phase)
-_PAGE = struct.Struct("=ddBBqqq")
+_PAGE = struct.Struct("=ddBBqqqq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class Beat:
         at_s: When it was made; 0 before the first.
         since_s: When the phase began.
         is_alone: Whether the whole engine is on this node. Another's part may be at work while this one waits.
+        kind: Of a block, the same for blocks whose steps take about as long; 0 where nobody says.
         sent: Requests that were sent in this phase; likewise ``ended`` and, of their streams, ``chunks``.
     """
 
@@ -43,6 +44,7 @@ class Beat:
     since_s: float
     phase: Phase
     is_alone: bool = True
+    kind: int = 0
     sent: int = 0
     ended: int = 0
     chunks: int = 0
@@ -54,18 +56,19 @@ class Beat:
 
     def packed(self) -> bytes:
         """As it lies in the page."""
-        numbers = (self.sent, self.ended, self.chunks)
+        numbers = (self.kind, self.sent, self.ended, self.chunks)
         return _PAGE.pack(self.at_s, self.since_s, _PHASES.index(self.phase), self.is_alone, *numbers)
 
     @staticmethod
     def unpacked(page: bytes) -> Beat:
         """What a page says. Raises struct.error when it is not whole."""
-        at_s, since_s, phase, is_alone, sent, ended, chunks = _PAGE.unpack(page)
+        at_s, since_s, phase, is_alone, kind, sent, ended, chunks = _PAGE.unpack(page)
         return Beat(
             at_s=at_s,
             since_s=since_s,
             phase=_PHASES[phase],
             is_alone=bool(is_alone),
+            kind=kind,
             sent=sent,
             ended=ended,
             chunks=chunks,
@@ -103,18 +106,18 @@ class Heartbeat:
         threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True).start()
 
     @contextmanager
-    def during(self, phase: Phase) -> Iterator[None]:
-        """A phase for as long as the body runs; before and after it the engine is idle."""
-        self._begin(phase)
+    def during(self, phase: Phase, kind: int = 0) -> Iterator[None]:
+        """A phase for as long as the body runs; before and after it the engine is idle. ``kind``: see ``Beat``."""
+        self._begin(phase, kind)
         try:
             yield
         finally:
             self._begin("idle")
 
-    def _begin(self, phase: Phase) -> None:
+    def _begin(self, phase: Phase, kind: int = 0) -> None:
         with self._lock:
             progress = self._progress
-            self._phase, self._since_s = phase, time.monotonic()
+            self._phase, self._kind, self._since_s = phase, kind, time.monotonic()
             self._before = (progress.sent, progress.ended, progress.chunks)
         self._renew()
 
@@ -127,6 +130,7 @@ class Heartbeat:
                 since_s=self._since_s,
                 phase=self._phase,
                 is_alone=self._is_alone,
+                kind=self._kind,
                 sent=progress.sent - sent,
                 ended=progress.ended - ended,
                 chunks=progress.chunks - chunks,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.errors import ChunksmithError
 
@@ -52,6 +52,12 @@ class Parallel:
                 f"decode context parallelism must be 1, {self.prefill_context} or {self._stage} beside prefill context "
                 f"parallelism {self.prefill_context} and tensor parallelism {self.tensor}, got {dcp}"
             )
+
+    @classmethod
+    def of_vllm(cls, args: Mapping[str, Any]) -> Parallel:
+        """The degrees that fields of vLLM's ``AsyncEngineArgs`` give."""
+        names = ("tensor", "pipeline", "data", "prefill_context", "decode_context")
+        return cls(**{name: args.get(f"{name}_parallel_size") or 1 for name in names})
 
     @property
     def ranks(self) -> int:

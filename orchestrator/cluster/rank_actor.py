@@ -75,6 +75,17 @@ class Ranks(NamedTuple):
     host: str
 
 
+NO_RANKS: Final = Ranks([], b"", _LOOPBACK)
+
+
+def is_on_one_node() -> bool:
+    """Whether all bundles of this actor's placement group are on one node; outside of a group there is but one."""
+    from ray.util.placement_group import get_current_placement_group
+
+    group = get_current_placement_group()
+    return group is None or len(set(nodes_of(group))) == 1
+
+
 def start_ranks(engine_id: str, log_path: str) -> Ranks:
     """Start an actor in every bundle of this actor's placement group but the first; none outside of a group.
 
@@ -86,7 +97,7 @@ def start_ranks(engine_id: str, log_path: str) -> Ranks:
 
     group = get_current_placement_group()
     if group is None:
-        return Ranks([], b"", _LOOPBACK)
+        return NO_RANKS
     key, one_node, actors = secrets.token_bytes(32), len(set(nodes_of(group))) == 1, []
     for rank, bundle in enumerate(group.bundle_specs[1:], 1):
         options = {

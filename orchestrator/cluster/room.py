@@ -9,6 +9,7 @@ from typing import Final
 from orchestrator.cluster.engine_actor import EngineKind
 from orchestrator.cluster.groups import node_shapes
 from orchestrator.cluster.placement import NodeShape, Parallel, PlacementError, place
+from orchestrator.cluster.vllm_ranks import is_over_ray, parallel_over_ray
 from orchestrator.engines import EngineConfig
 from orchestrator.engines.kernel_lab import lab_args
 
@@ -41,11 +42,14 @@ def engines_on(nodes: Sequence[NodeShape], parallel: Parallel, per_rank: Mapping
 
 
 def ranks_of(kind: EngineKind, config: EngineConfig) -> Parallel:
-    """The ranks of an engine that Ray places. Those of vLLM are its own processes, on one node.
+    """The ranks of an engine that Ray places. Those of vLLM are its own processes, on one node, unless it is over Ray.
 
     Raises:
         LabError: ``lab-shape``.
+        PlacementError: See ``parallel_over_ray``.
     """
+    if is_over_ray(kind, config):
+        return parallel_over_ray(kind, config)
     if kind != "kernel_lab":
         return Parallel()
     ranks = lab_args(config.args).decode_context_parallel_size

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.cluster.groups import node_shapes
+from orchestrator.cluster.nodes import NodeWatch
 from orchestrator.errors import ChunksmithError, UserError
 
 AuthMode = Literal["token", "disabled"]
@@ -77,20 +79,29 @@ def ray_session(
         ray.shutdown()
 
 
-def engines_that_fit(most: int, *, cpus: float, gpus: float) -> int:
+def engines_that_fit(
+    most: int, *, cpus: float, gpus: float, nodes: NodeWatch | None = None, growth_s: float = 0.0
+) -> int:
     """How many engines, 1 to ``most``, can run at a time on the cluster that Ray is connected to.
+
+    Args:
+        cpus, gpus: Of one engine.
+        nodes: Told what nodes there are.
+        growth_s: See ``Timeouts``: where the cluster grows, an engine that it has no room for yet will have it.
 
     Raises:
         UserError: Not one can; Ray itself would wait for ever, in the hope of a new node.
     """
+    if nodes is not None:
+        nodes.saw(node_shapes())
     has = cluster_resources()
     for name, key, asked in (("CPU", "cpus", cpus), ("GPU", "gpus", gpus)):
-        if asked > has[name]:
+        if asked > has[name] and growth_s == 0:
             raise UserError(
                 f"resources.{key}: an engine with {asked:g} {name}s exceeds the {has[name]:g} of the cluster"
             )
         if asked > 0:
-            most = min(most, int(has[name] // asked))
+            most = max(1, min(most, int(has[name] // asked)))
     return most
 
 

@@ -5,16 +5,20 @@ The rule, in the order in which it is asked:
 1. *Stopped.* A process of the engine has been in Linux's state T (stopped) for ``STOPPED_S``, in whatever phase.
 2. *No heartbeat.* The owner's beat is older than ``QUIET_S`` and its process used next to no processor time since; or
    older than the silence that is allowed. A thread that computes may hold Python's lock for long, and beats wait.
-3. *No progress.* Requests are in flight, or a retune is under way, and for ``QUIET_S`` no step began, no request was
-   sent, no token came, none ended, and all processes of the engine together used next to no processor time. A long
-   step uses the processor, also where it only waits for a GPU, and is left alone;
-4. *Silence.* but not for longer than the silence that is allowed: a rank that waits for another may spin for ever.
+3. *No progress.* Requests are in flight, or a retune is under way, and for ``QUIET_S`` no step began, no token came,
+   none ended, and all processes of the engine together used next to no processor time. A long step uses the processor,
+   also where it only waits for a GPU, and is left alone;
+4. *No such wait before.* but not for longer than ``TIMES`` the longest such wait in earlier blocks of its kind
+   (``Beat.kind``), and no less than ``LEAST_S``: a thread may spin for ever. The first block of a kind, which may
+   compile, has no earlier one, and its waits count only for the second. So it is with retunes. Where threads want a
+   processor that others have, the engine's processor time since must have come to half of that, too;
+5. *Silence.* nor for longer than the silence that is allowed, whatever came before.
 
 Next to no processor time is less than ``IDLE_SHARE`` of one core for each process, and never more than
 ``MOST_IDLE_SHARE``: an idle worker of vLLM, which polls, uses 1.4 % of a core, and an idle actor 0.7 %. Rules 2 and 3
 hold their judgement while a thread wants a processor that others have, while one waits for a disk or a driver, and
-while a GPU of the engine is at work. They do not judge a start: it may wait for a download or for other nodes, and has
-its own time-out.
+while a GPU of the engine is at work. No rule but the first judges a start: it may wait for a download or for other
+nodes, and has its own time-out.
 """
 
 from __future__ import annotations
@@ -31,6 +35,14 @@ IDLE_SHARE = 0.04
 MOST_IDLE_SHARE = 0.5
 SILENCE_S = 300.0
 """Default of the silence that is allowed."""
+
+LEAST_S = 12.0
+TIMES = 20.0
+"""Prompts of a kind differ in length up to twofold, so their steps take up to four times as long; the rest is for a
+machine that others use at times."""
+
+SPIN_SHARE = 0.5
+"""Of one core, which a thread that spins has to itself on a machine that is not crowded."""
 
 LATE_S = 3.0
 """A watchdog that was itself kept from looking for so long has seen nothing, and begins again."""
@@ -66,12 +78,17 @@ class Watchdog:
 
     Args:
         silence_s: Longest time without a step and a token, and without a heartbeat, however busy the engine is.
-        is_at_work: Asked before an engine is called quiet: whether anything of it runs, waits to run, or waits for a
-            disk or a device.
+        are_threads_at_work: Asked before a verdict: whether a thread of it runs, waits to run, or waits for a disk or a
+            device.
+        are_gpus_at_work: Likewise.
     """
 
-    def __init__(self, silence_s: float, is_at_work: Callable[[], bool]) -> None:
-        self._silence_s, self._is_at_work = silence_s, is_at_work
+    def __init__(
+        self, silence_s: float, are_threads_at_work: Callable[[], bool], are_gpus_at_work: Callable[[], bool]
+    ) -> None:
+        self._silence_s = silence_s
+        self._are_threads_at_work, self._are_gpus_at_work = are_threads_at_work, are_gpus_at_work
+        self._waits: dict[tuple[str, int], _Waits] = {}
         self._begin_again()
         self._last_s: float | None = None
 
@@ -94,6 +111,7 @@ class Watchdog:
         self._begun_s: float | None = None
         self._progress: tuple[object, ...] = ()
         self._progress_s = 0.0
+        self._wait: _Wait | None = None
 
     def _stopped(self, sample: Sample) -> str | None:
         since = self._stopped_since
@@ -112,22 +130,98 @@ class Watchdog:
             return f"no heartbeat of its process for {age_s:.0f} s in phase {beat.phase}"
         return None
 
+    def _is_at_work(self) -> bool:
+        return self._are_threads_at_work() or self._are_gpus_at_work()
+
     def _no_progress(self, sample: Sample, beat: Beat, is_quiet: bool) -> str | None:
         progress = (beat.since_s, beat.sent, beat.ended, beat.chunks, sample.steps)
         if progress != self._progress:
             self._progress, self._progress_s = progress, sample.at_s
-        silent_s = sample.at_s - self._progress_s
         if beat.phase not in ("block", "retune"):
+            self._end_wait()
             return None
+        wait = self._awaited(sample, beat)
+        wait_s = sample.at_s - wait.begun_s
+        silent_s = max(wait_s, sample.at_s - self._progress_s)
         what = f"no answer to a retune for {silent_s:.0f} s"
         if beat.phase == "block":
             what = f"no step and no token for {silent_s:.0f} s, {beat.in_flight} requests in flight"
         if silent_s >= self._silence_s:
             return what
-        is_due = beat.phase == "retune" or beat.in_flight > 0
-        if is_due and beat.is_alone and silent_s >= QUIET_S and is_quiet and not self._is_at_work():
+        if wait_s >= QUIET_S and beat.is_alone and is_quiet and not self._is_at_work():
             return f"{what}, and its processes are idle"
+        longest_s = wait.earlier.longest_s
+        if longest_s is None:
+            return None
+        allowed_s = max(LEAST_S, TIMES * longest_s)
+        has_run = sample.cpu_s - wait.begun_cpu_s >= SPIN_SHARE * allowed_s
+        if wait_s >= allowed_s and (has_run or not self._are_threads_at_work()):
+            return f"{what}; the longest before was {longest_s:.1f} s"
         return None
+
+    def _awaited(self, sample: Sample, beat: Beat) -> _Wait:
+        """The wait for the next step, token or answer. A request that is sent meanwhile does not shorten it."""
+        mark = (beat.since_s, beat.ended, beat.chunks, sample.steps)
+        is_due = beat.phase == "retune" or beat.in_flight > 0
+        if self._wait is None or self._wait.mark != mark or not is_due:
+            self._end_wait()
+            # A block of which nobody says what it is like has no other of its kind.
+            is_known = beat.phase == "retune" or beat.kind != 0
+            earlier = self._waits.setdefault((beat.phase, beat.kind), _Waits()) if is_known else _Waits()
+            earlier.enter(beat.since_s)
+            self._wait = _Wait(mark, earlier, sample.at_s, sample.cpu_s)
+        self._wait.last_s = sample.at_s
+        return self._wait
+
+    def _end_wait(self) -> None:
+        if self._wait is not None:
+            self._wait.earlier.add(self._wait.last_s - self._wait.begun_s)
+            self._wait = None
+
+
+class _Waits:
+    """The longest waits in blocks of one kind, or in retunes, as far as they have ended."""
+
+    def __init__(self) -> None:
+        self._since_s, self._blocks = -1.0, 0
+        self._first_s = self._later_s = 0.0
+
+    def enter(self, since_s: float) -> None:
+        """A block that began then goes on."""
+        if since_s != self._since_s:
+            self._since_s, self._blocks = since_s, self._blocks + 1
+
+    def add(self, wait_s: float) -> None:
+        """A wait of the present block has ended."""
+        if self._blocks == 1:
+            self._first_s = max(self._first_s, wait_s)
+        else:
+            self._later_s = max(self._later_s, wait_s)
+
+    @property
+    def longest_s(self) -> float | None:
+        """Of the blocks but the first; in the second, of the first; None in the first."""
+        if self._blocks < 2:
+            return None
+        return self._first_s if self._blocks == 2 else self._later_s
+
+
+@dataclass
+class _Wait:
+    """A wait that goes on.
+
+    Attributes:
+        mark: Changes when it ends.
+        earlier: Those of its kind.
+        begun_s: When it began, and ``last_s`` when it was last seen.
+        begun_cpu_s: Processor time of the engine by then.
+    """
+
+    mark: tuple[object, ...]
+    earlier: _Waits
+    begun_s: float
+    begun_cpu_s: float
+    last_s: float = 0.0
 
 
 class _Spell:

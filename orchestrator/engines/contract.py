@@ -62,7 +62,8 @@ class EngineInfo:
     """A started engine.
 
     Attributes:
-        resolved: vLLM's own configuration after its defaults, as far as it can be written as JSON.
+        resolved: vLLM's own configuration after its defaults, as far as it can be written as JSON; under ``launch``
+            with what it was started: its command or its arguments, and the environment.
         max_model_len: Tokens; with ``block_size``, ``dcp``, ``interleave`` and ``index_topk`` what the sizing rule
             reads.
         index_topk: Tokens that the indexer of sparse attention selects for a query; None for a model without one.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
+import re
 import socket
-import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orchestrator.engines.background import BackgroundLoop
 from orchestrator.engines.contract import (
     BlockResult,
     EngineConfig,
@@ -28,15 +28,7 @@ from orchestrator.engines.contract import (
 from orchestrator.engines.live import check_live_values
 from orchestrator.engines.reports import Reports, counters, in_force
 from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
-from orchestrator.vllm_plugin import (
-    RPC_WORKER_REPORT,
-    RPC_WORKER_RETUNE,
-    SCHEDULER_KNOBS,
-    UTILITY_SCHEDULER_REPORT,
-    UTILITY_SCHEDULER_RETUNE,
-    WORKER_EXTENSION,
-    WORKER_KNOBS,
-)
+from orchestrator.vllm_plugin import WORKER_EXTENSION, calls
 from orchestrator.workloads import Prompt, Request, Schedule
 
 T = TypeVar("T")
@@ -44,6 +36,8 @@ T = TypeVar("T")
 QUIET_ENV = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 """Set for every engine: nothing is sent to anybody, and every process is a fresh one that carries the engine's own
 environment."""
+
+_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD)(_|$)", re.IGNORECASE)
 
 DEATH_POLL_S = 0.5
 """How often a waiting RPC looks whether the engine core is still there."""
@@ -59,22 +53,17 @@ class VllmEngine:
     def __init__(self, engine_id: str, log_path: str) -> None:
         self._engine_id, self._log_path = engine_id, log_path
         self._environment: tuple[str, ...] = ()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
-        self._thread.start()
+        self._loop = BackgroundLoop("vllm-loop")
         self._llm: Any = None
         self._requests = 0
         self._start_values = InForce()
-        self._pending: set[Future[Any]] = set()
         # What was counted up to the end of the last block. Nobody else sends requests, so the next block begins there.
         self._counted: Reports | None = None
 
     def start(self, config: EngineConfig) -> EngineInfo:
         begin = time.perf_counter()
-        os.environ.update({**QUIET_ENV, **config.env})
+        os.environ.update(engine_environment(config))
         self._environment = tuple(config.env)
-        if Path(config.model).is_dir():
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
             info = self._await(self._start(config, begin))
         except EngineError:
@@ -102,16 +91,16 @@ class VllmEngine:
     def stop(self) -> None:
         llm, self._llm = self._llm, None
         if llm is not None:
+            # vLLM kills workers that are late, and returns before they are gone.
+            family = _family(llm)
             self._await(_call(llm.shutdown, timeout=0.0))
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            _kill(family)
+        self._loop.close()
 
     def abort(self) -> None:
         if self._llm is not None:
-            _kill_trees(self._llm.engine_core.resources.engine_manager.processes)
-        for future in list(self._pending):
-            future.cancel()
+            _kill(_family(self._llm))
+        self._loop.cancel_all()
         self.stop()
 
     async def _start(self, config: EngineConfig, begin: float) -> EngineInfo:
@@ -119,28 +108,24 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         additional = {**config.args.get("additional_config", {}), **config.plugin.additional_config()}
-        args = AsyncEngineArgs(
-            **{
-                **config.args,
-                "model": config.model,
-                "additional_config": additional,
-                "worker_extension_cls": WORKER_EXTENSION,
-            }
-        )
-        self._llm = AsyncLLM.from_engine_args(args)
+        args = {
+            **config.args,
+            "model": config.model,
+            "additional_config": additional,
+            "worker_extension_cls": WORKER_EXTENSION,
+        }
+        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         reports = await self._reports()
         for report in (*reports[0], reports[1]):
             if report["refused"]:
                 raise EngineError("plugin-refused", report["refused"], log_path=self._log_path)
-        return self._info(reports, time.perf_counter() - begin)
+        info = self._info(reports, time.perf_counter() - begin)
+        launch = {"engine_args": args, "environment": recorded(engine_environment(config))}
+        return dataclasses.replace(info, resolved={**info.resolved, "launch": launch})
 
     async def _retune(self, values: Mapping[str, int | None]) -> float:
         begin = time.perf_counter()
-        scheduler = {name: values[name] for name in SCHEDULER_KNOBS}
-        worker = {name: values[name] for name in WORKER_KNOBS}
-        # The workers first: a workspace that does not fit fails there, and the scheduler is left alone then.
-        await self._workers(RPC_WORKER_RETUNE, worker, scheduler["max_num_seqs"])
-        await self._core(UTILITY_SCHEDULER_RETUNE, scheduler)
+        await self._answer(calls.retune(self._llm, values))
         return time.perf_counter() - begin
 
     async def _run(
@@ -196,16 +181,7 @@ class VllmEngine:
             raise RequestFailed(str(error) or repr(error.__cause__)) from error
 
     async def _reports(self) -> Reports:
-        workers, scheduler = await asyncio.gather(
-            self._workers(RPC_WORKER_REPORT), self._core(UTILITY_SCHEDULER_REPORT)
-        )
-        return workers, scheduler
-
-    async def _workers(self, method: str, *args: Any) -> Any:
-        return await self._answer(self._llm.collective_rpc(method, args=args))
-
-    async def _core(self, method: str, *args: Any) -> Any:
-        return await self._answer(self._llm.engine_core.call_utility_async(method, *args))
+        return await self._answer(calls.reports(self._llm))
 
     async def _answer(self, call: Coroutine[Any, Any, T]) -> T:
         """Wait for an RPC. vLLM leaves it open for ever when the engine core dies before it answers."""
@@ -230,55 +206,58 @@ class VllmEngine:
             raise EngineError("engine-dead", "the engine is not running", lost=True, log_path=self._log_path)
 
     def _info(self, reports: Reports, start_s: float) -> EngineInfo:
-        import vllm
-
-        config = self._llm.vllm_config
-        text_config = config.model_config.hf_text_config
         return EngineInfo(
             engine_id=self._engine_id,
             kind="vllm",
-            version=vllm.__version__,
             host=socket.gethostname(),
             log_path=self._log_path,
-            vocab_size=config.model_config.get_vocab_size(),
-            max_model_len=config.model_config.max_model_len,
-            block_size=config.cache_config.block_size,
-            dcp=config.parallel_config.decode_context_parallel_size,
-            interleave=config.parallel_config.cp_kv_cache_interleave_size or 1,
-            index_topk=getattr(text_config, "index_topk", None),
             in_force=in_force(reports),
-            resolved=_as_json(config, self._environment),
             start_s=start_s,
+            **calls.facts(self._llm.vllm_config, self._environment),
         )
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._pending.add(future)
         try:
-            return future.result()
+            return self._loop.wait_for(work)
         except CancelledError as error:
             raise EngineError("engine-dead", "the engine was aborted", lost=True, log_path=self._log_path) from error
-        finally:
-            self._pending.discard(future)
+
+
+def engine_environment(config: EngineConfig) -> dict[str, str]:
+    """What is set in the environment of every process of an engine; a model in a folder needs no hub."""
+    offline = {"HF_HUB_OFFLINE": "1"} if Path(config.model).is_dir() else {}
+    return {**QUIET_ENV, **offline, **config.env}
+
+
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment as it may be kept in a file: what looks like a secret is not."""
+    return {name: "***" if _SECRET.search(name) else value for name, value in environment.items()}
 
 
 async def _call(function: Any, **kwargs: Any) -> None:
     function(**kwargs)
 
 
-def _kill_trees(roots: Sequence[Any]) -> None:
-    """SIGKILL for processes and all that they started, and wait until they are gone."""
+def _family(llm: Any) -> list[Any]:
+    """The engine cores' processes and all that they started."""
     import psutil
 
     found = []
-    for root in roots:
+    for root in llm.engine_core.resources.engine_manager.processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(root.pid)
             found += [process, *process.children(recursive=True)]
-    for process in found:
+    return found
+
+
+def _kill(processes: Sequence[Any]) -> None:
+    """SIGKILL, and wait until they are gone."""
+    import psutil
+
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(found, timeout=10.0)
+    psutil.wait_procs(processes, timeout=10.0)
 
 
 def _gaps(logprobs: Any) -> list[float]:
@@ -288,28 +267,3 @@ def _gaps(logprobs: Any) -> list[float]:
         best = sorted((entry.logprob for entry in position.values()), reverse=True)
         gaps.append(best[0] - best[1])
     return gaps
-
-
-_PARTS = ("model", "cache", "parallel", "scheduler", "attention", "compilation")
-"""Of a VllmConfig: those that tell how the engine runs."""
-
-_UNTOLD = frozenset({"hf_config", "static_forward_context", "static_all_moe_layers", "traced_files"})
-"""Fields that hold objects, or grow while the model is compiled."""
-
-
-def _as_json(config: Any, environment: Iterable[str]) -> dict[str, Any]:
-    """The parts of a VllmConfig, and variables of the environment as vLLM reads them; values that JSON does not know
-    are written as text."""
-    from vllm import envs
-
-    parts = {}
-    for name in (f"{part}_config" for part in _PARTS):
-        part = getattr(config, name, None)
-        if part is not None and dataclasses.is_dataclass(part):
-            fields = [f.name for f in dataclasses.fields(part) if f.init and f.name not in _UNTOLD]
-            parts[name] = {field: getattr(part, field, None) for field in fields}
-    parts["additional_config"] = config.additional_config
-    named = [name for name in environment if name in envs.environment_variables and "KEY" not in name]
-    parts["environment"] = {name: getattr(envs, name) for name in named}
-    known: dict[str, Any] = json.loads(json.dumps(parts, default=str))
-    return known

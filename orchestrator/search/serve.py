@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.engines import EngineConfig, KnobValue
+from orchestrator.engines.serve import serve_arguments
 from orchestrator.search.flags import is_environment, is_load, is_nested
 from orchestrator.search.knobs import Point
-from orchestrator.vllm_plugin import CONFIG_KEY, WORKER_KNOBS, PluginSettings
+from orchestrator.vllm_plugin import WORKER_KNOBS, PluginSettings
 
 PLUGIN_KNOBS = frozenset(WORKER_KNOBS)
 """Knobs that are settings of our plugin."""
 
 LAB_MODEL = "kernel-lab"
 """What stands for the model where the kernel lab is the engine: layers without one, which nobody can serve."""
-
-_ON_ONLY = frozenset({"aggregate_engine_logging", "data_parallel_multi_port_external_lb", "disable_log_stats"})
-"""Switches of ``vllm serve`` without a ``--no-`` form: off is what they are without the flag."""
 
 
 def engine_config(base: EngineConfig, engine_values: Point) -> EngineConfig:
@@ -64,27 +61,4 @@ def serve_command(base: EngineConfig, point: Point) -> tuple[list[str], dict[str
     if base.model == LAB_MODEL:
         return [], {}
     config = engine_config(base, point)
-    args = dict(config.args)
-    additional = {**(args.pop("additional_config", None) or {}), **config.plugin.additional_config()}
-    if not additional[CONFIG_KEY]:
-        del additional[CONFIG_KEY]
-    words = [config.model]
-    for name, value in sorted(args.items()):
-        words.extend(_flag(name, value))
-    if additional:
-        words.extend(_flag("additional_config", additional))
-    return words, dict(config.env)
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    flag = name.replace("_", "-")
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        off = [] if name in _ON_ONLY else [f"--no-{flag}"]
-        return [f"--{flag}"] if value else off
-    if isinstance(value, Mapping):
-        return [f"--{flag}", json.dumps(value, sort_keys=True)]
-    if isinstance(value, (list, tuple)):
-        return [f"--{flag}", *(str(item) for item in value)]
-    return [f"--{flag}", str(value)]
+    return serve_arguments(config), dict(config.env)

@@ -16,7 +16,7 @@ from orchestrator.search import Space
 from orchestrator.search.fidelity import most_cost
 from orchestrator.sweep.spec import SweepSpec
 
-_ASSUMED_S: Final = {"vllm": (60.0, 10.0), "kernel_lab": (2.0, 2.0)}
+_ASSUMED_S: Final = {"vllm": (60.0, 10.0), "vllm_serve": (60.0, 10.0), "kernel_lab": (2.0, 2.0)}
 """Seconds of an engine start and of a block where nothing better is known, by kind of engine."""
 
 

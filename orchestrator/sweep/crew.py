@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import queue
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import Protocol
 
@@ -26,6 +28,10 @@ END_S = 60.0
 
 _AT_A_TIME = 32
 """Engines that are stopped at the same time."""
+
+_TURN_S = 0.0005
+"""After how long a thread that computes lets another have the interpreter. By Python's own 5 ms, a slot whose block has
+ended would wait for those that record others before its next one begins."""
 
 
 class Work(Protocol):
@@ -86,24 +92,9 @@ class Crew:
             work.run(self.first)
             return
         self._keep(max(most, 1))
-        is_over = False
         try:
-            self._fit(work, most)
-            while self._threads:
-                try:
-                    slot, error = self._ended.get(timeout=self._review_s)
-                except queue.Empty:
-                    if not is_over:
-                        self._fit(work, most)
-                    continue
-                del self._threads[slot]
-                if error is not None:
-                    raise error
-                if slot.is_retired:
-                    self._slots.remove(slot)
-                else:
-                    # It found nothing left to do.
-                    is_over = True
+            with _short_turns():
+                self._run(work, most)
         except BaseException:
             self._end(work)
             raise
@@ -129,6 +120,25 @@ class Crew:
             slot.is_retired = True
             self._crowded_until = time.monotonic() + CROWDED_S
             return True
+
+    def _run(self, work: Work, most: int) -> None:
+        is_over = False
+        self._fit(work, most)
+        while self._threads:
+            try:
+                slot, error = self._ended.get(timeout=self._review_s)
+            except queue.Empty:
+                if not is_over:
+                    self._fit(work, most)
+                continue
+            del self._threads[slot]
+            if error is not None:
+                raise error
+            if slot.is_retired:
+                self._slots.remove(slot)
+            else:
+                # It found nothing left to do.
+                is_over = True
 
     def _active(self) -> list[Slot]:
         return [slot for slot in self._slots if not slot.is_retired]
@@ -192,3 +202,14 @@ def _each(act: Callable[[Slot], None], slots: Sequence[Slot]) -> None:
         with ThreadPoolExecutor(min(len(slots), _AT_A_TIME)) as threads:
             for _ in threads.map(act, slots):
                 pass
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Threads take turns of ``_TURN_S`` while the body runs."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -22,6 +22,7 @@ from orchestrator.sweep.pool import MakeEngine, WarmEngine
 from orchestrator.sweep.progress import Progress, describe
 from orchestrator.sweep.proposals import Proposals, make_proposals
 from orchestrator.sweep.provenance import Provenance
+from orchestrator.sweep.scribe import Scribe
 from orchestrator.sweep.searching import Confirmation, Search
 from orchestrator.sweep.slot import Slot
 from orchestrator.sweep.soak import Soak
@@ -155,17 +156,25 @@ class Sweep:
             self._provenance,
             self._progress,
             over,
-            trials=self._trials,
             is_timed=bool(self._first_group),
         )
         bench = TrialBench(self._spec, self._base, self._memory, self._ledger)
+        is_learning, scribe = self._is_learning(proposals), None
         with ExitStack() as stack:
-            scribe = None if self._is_alone else stack.enter_context(ThreadPoolExecutor(1, "scribe"))
-            search = Search(self._desk, bench, self._progress, lambda: self._crew.size, scribe)
+            if not self._is_alone:
+                thread = stack.enter_context(ThreadPoolExecutor(1, "scribe"))
+                # Ahead only where that costs the search nothing.
+                scribe = Scribe(thread, self._desk, lambda: self._crew.size, is_ahead=not is_learning)
+            search = Search(self._desk, bench, self._progress, lambda: self._crew.size, scribe, is_learning=is_learning)
             self._crew.run(search, self._trials - len(self._ledger.trials))
         self._provenance.write()
         if book.ended is not None:
             self._progress.search_ended(len(self._ledger.trials), book.ended)
+
+    def _is_learning(self, proposals: Proposals) -> bool:
+        """Whether what is proposed depends on what was measured: not of a list, nor where all is drawn at random."""
+        is_drawn = self._spec.sampler.kind == "random" and not self._memory.earlier
+        return not (is_drawn or isinstance(proposals.sampler, ListedPoints))
 
     def _confirm(self) -> None:
         self._progress.phase = "confirm"
@@ -177,10 +186,10 @@ class Sweep:
 
     def _soak_winner(self) -> None:
         """Soak the point that would be recommended; where it breaks, the next one that would be then."""
-        rounds, slot = self._spec.soak.rounds, self._crew.alone()
+        rounds = self._spec.soak.rounds
         while rounds and (answer := best(self._run.path)).decision == "winner" and answer.soak == "not run":
             assert answer.trial is not None
-            number, point = answer.trial, self._ledger.trials[answer.trial].point
+            number, point, slot = answer.trial, self._ledger.trials[answer.trial].point, self._crew.alone()
             self._progress.phase = "soak"
             label = f"soaking trial {number}"
             self._progress.say(f"{label}: {describe(point)}")

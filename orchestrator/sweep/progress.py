@@ -21,7 +21,8 @@ _MOST_SHOWN = 8
 
 @dataclass
 class Progress:
-    """State of the display. ``total`` counts the trials of the search; confirmations come on top.
+    """State of the display. ``total`` counts the trials of the search; confirmations come on top. Trials are called by
+    the numbers of the records, which begin at 0; only counts begin at 1.
 
     Use it as a context manager. Every method may be called at any time, and by any thread.
     """
@@ -88,7 +89,8 @@ class Progress:
             self._ended += 1
             self.done += 1
             left = f", {duration(self.left_s())} left" if self.left_s() else ""
-            self.say(f"{label}: {describe(point)}: {verdict} ({seconds:.1f} s{left})")
+            count = f"{self.done} of {self.total + self.finalists}"
+            self.say(f"{label} ({count}): {describe(point)}: {verdict} ({seconds:.1f} s{left})")
             self._changed(None)
 
     def best_so_far(self, point: Point, interval: RatioInterval) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from threading import Lock
 from typing import Final
 
@@ -14,10 +14,11 @@ from orchestrator.sweep.desk import Desk
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.progress import Progress, describe_interval
 from orchestrator.sweep.rows import PlacedBlock
+from orchestrator.sweep.scribe import Scribe
 from orchestrator.sweep.serving import TrialFailure
 from orchestrator.sweep.slot import Slot, SlotRetired
 from orchestrator.sweep.spec import SweepSpec
-from orchestrator.sweep.trial import Job, Measured, TrialBench
+from orchestrator.sweep.trial import TrialBench
 
 PATIENCE: Final = 0.01
 """A slot waits until its result was told, so that its next point is chosen with it, where that costs at most this share
@@ -29,16 +30,22 @@ class Search:
 
     Args:
         size: Gives the number of slots.
-        scribe: One thread, which records what the slots have measured while they go on, all that has come together at a
-            time; None records in the slot's.
+        scribe: Records what the slots have measured while they go on; None records in the slot's thread.
+        is_learning: Whether a point is chosen by what was measured before. Otherwise nobody waits for what is told.
     """
 
     def __init__(
-        self, desk: Desk, bench: TrialBench, progress: Progress, size: Callable[[], int], scribe: Executor | None
+        self,
+        desk: Desk,
+        bench: TrialBench,
+        progress: Progress,
+        size: Callable[[], int],
+        scribe: Scribe | None,
+        *,
+        is_learning: bool = True,
     ) -> None:
         self._desk, self._bench, self._progress, self._size, self._scribe = desk, bench, progress, size, scribe
-        self._ended: deque[tuple[Job, Measured, float]] = deque()
-        self._handing_in_s, self._rests_until = 0.0, 0.0
+        self._is_learning = is_learning
 
     def run(self, slot: Slot) -> None:
         """As in ``Work``."""
@@ -46,6 +53,8 @@ class Search:
         while not slot.is_retired and (job := self._desk.next(slot)) is not None:
             slot.label = job.label
             self._progress.begin(job.label, job.point)
+            if self._scribe is not None:
+                self._scribe.begin()
             begin = time.monotonic()
             try:
                 measured = self._bench.measure(slot, job)
@@ -58,32 +67,16 @@ class Search:
                 continue
             if before is not None:
                 # A slow disk holds the slots back: each has one result on its way at most.
-                before.result()
-            self._ended.append((job, measured, time.monotonic()))
-            before = self._scribe.submit(self._hand_in)
-            if self._size() == 1 or self._handing_in_s <= PATIENCE * took:
-                before.result()
-        if before is not None:
-            before.result()
+                self._scribe.wait(before)
+            before = self._scribe.hand_in(job, measured)
+            if self._is_learning and (self._size() == 1 or self._scribe.takes_s <= PATIENCE * took):
+                self._scribe.wait(before)
+        if before is not None and self._scribe is not None:
+            self._scribe.wait(before)
 
     def end(self) -> None:
         """As in ``Work``."""
         self._desk.end()
-
-    def _hand_in(self) -> None:
-        """Hand in all that has come together. What is not here any more was handed in with what came before.
-
-        Half of the time is left to the slots, which share the interpreter: what comes meanwhile costs little more.
-        """
-        if self._size() > 1:
-            time.sleep(max(self._rests_until - time.monotonic(), 0.0))
-        begun = time.monotonic()
-        ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        if ended:
-            self._desk.hand_in({job: measured for job, measured, _ in ended})
-            self._rests_until = 2 * time.monotonic() - begun
-        for _, _, begin in ended:
-            self._handing_in_s += 0.2 * (time.monotonic() - begin - self._handing_in_s)
 
 
 class Confirmation:
@@ -96,8 +89,8 @@ class Confirmation:
     def __init__(self, spec: SweepSpec, ledger: Ledger, progress: Progress, finalists: Mapping[int, Point]) -> None:
         self._spec, self._ledger, self._progress = spec, ledger, progress
         self._open = deque(
-            (f"confirming {rank} of {spec.confirm.points}", number, point)
-            for rank, (number, point) in enumerate(finalists.items(), 1)
+            (f"confirming trial {number}", number, point)
+            for number, point in finalists.items()
             if not ledger.is_confirmed(number)
         )
         self._taking = Lock()

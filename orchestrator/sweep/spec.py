@@ -45,11 +45,12 @@ class EngineSection(_Section):
     """What all engines of the study share.
 
     Attributes:
-        kind: vLLM itself, or the kernel lab: the prefill attention path without a model around it.
+        kind: vLLM itself, in the engine's own process or as a server (``vllm serve``) beside it; or the kernel lab: the
+            prefill attention path without a model around it.
         args: Fields of vLLM's ``AsyncEngineArgs``, or of ``orchestrator.engines.kernel_lab.LabArgs``.
     """
 
-    kind: Literal["vllm", "kernel_lab"] = "vllm"
+    kind: Literal["vllm", "vllm_serve", "kernel_lab"] = "vllm"
     args: dict[str, Any] = {}
     env: dict[str, str] = {}
     plugin: PluginSettings = PluginSettings()
@@ -163,7 +164,8 @@ class SweepSpec(_Section):
     start there: what ``engine`` gives, else vLLM's own default. ``model`` may be left out for the kernel lab alone.
 
     ``workloads`` and ``loads`` are those that the knobs ``workload`` and ``load`` choose among, by name. ``storage`` is
-    where Optuna keeps the study: see ``address``.
+    where Optuna keeps the study: see ``address``. ``mirror`` is the address of a folder in an object storage, in which
+    the run's records get a folder too: see ``orchestrator.records.remote``.
     """
 
     version: Literal[1]
@@ -188,6 +190,7 @@ class SweepSpec(_Section):
     fidelity: FidelitySection | None = None
     memory: MemorySection | None = None
     storage: str = JOURNAL
+    mirror: str | None = None
     trials: Count
     blocks: BlocksSection = BlocksSection()
     confirm: ConfirmSection = ConfirmSection()

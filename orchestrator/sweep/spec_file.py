@@ -13,6 +13,7 @@ from orchestrator.engines import LIVE_KNOBS, KnobValue
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.measurement import GOODPUT_AT_SLO, OBJECTIVES, needs_slo, needs_two_tokens
 from orchestrator.models import TinyMLAConfig
+from orchestrator.records.remote import checked
 from orchestrator.records.store import Address
 from orchestrator.search import LAB_MODEL
 from orchestrator.search.flags import is_nested
@@ -61,6 +62,8 @@ def load_spec(path: Path) -> SweepSpec:
             raise unknown_name("metric", one.metric, OBJECTIVES, where=f"{path}: objective.metric")
     check_search(path, spec)
     Address.parse(spec.storage, where=f"{path}: storage")
+    if spec.mirror is not None:
+        checked(spec.mirror, where=f"{path}: mirror")
     check_load_knobs(path, spec)
     _check_values(path, spec)
     check_space(path, spec, arguments)

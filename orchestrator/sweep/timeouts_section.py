@@ -17,12 +17,16 @@ class TimeoutsSection(BaseModel):
     begun again on a fresh one, up to the third time.
 
     Attributes:
+        growth_s: How long an autoscaler may take to add the nodes of an engine; 0 where there is none: what the cluster
+            cannot hold is refused at once.
         silence_s: Longest time without a step and a token, however busy the engine is. It must exceed the study's
-            longest step.
+            longest step. Where an engine has served blocks of a kind before, 20 times its longest wait in them is
+            enough, if that is at least 12 s; see ``orchestrator.cluster.watchdog``.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    growth_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = _DEFAULTS.growth_s
     start_s: Seconds = _DEFAULTS.start_s
     block_s: Seconds = _DEFAULTS.block_s
     stop_s: Seconds = _DEFAULTS.stop_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.engines import EngineConfig, EngineError
 from orchestrator.errors import ChunksmithError
@@ -20,6 +20,9 @@ from orchestrator.sweep.rows import Outcome, Pairing, PlacedBlock, TrialResult, 
 from orchestrator.sweep.serving import TrialFailure, seed_of
 from orchestrator.sweep.slot import Slot, SlotRetired
 from orchestrator.sweep.spec import SweepSpec
+
+BASELINE_FAILED: Final = "baseline-failed"
+"""Class of a trial whose baseline failed, which says nothing of its point. The detail names the failure."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,6 +64,7 @@ class TrialBench:
     def __init__(self, spec: SweepSpec, base: EngineConfig, memory: Memory, ledger: Ledger) -> None:
         self._spec, self._base, self._memory, self._ledger = spec, base, memory, ledger
         self._space, self._baseline = spec.search_space(), spec.baseline_point()
+        self._baseline_group = {name: self._baseline[name] for name in self._space.names("engine")}
 
     def measure(self, slot: Slot, job: Job) -> Measured:
         """Measure a trial.
@@ -110,15 +114,27 @@ class TrialBench:
             )
         except TrialFailure as failure:
             outcome: Outcome = "lost" if failure.lost else "failed"
-            if failure.label == "slo" and not failure.at_baseline:
+            label, detail = failure.label, failure.detail
+            if outcome == "failed" and self._is_the_baselines(failure, group):
+                label, detail = BASELINE_FAILED, f"{label}: {detail}"
+            elif label == "slo":
                 outcome = "infeasible"
-            why = {"failure": failure.label, "detail": failure.detail, "log_path": failure.log_path}
+            why = {"failure": label, "detail": detail, "log_path": failure.log_path}
             return Measured(result(outcome, failure.attempt, **why), job.before, self._refusal(failure))
         info = [one.info for one in placed if one.block.role == "candidate"][-1]
         every = [*job.before, *placed]
         if missed := self._missed_slo(placed):
             return Measured(result("infeasible", attempt, failure="slo", detail=missed, info=info), as_dropped(every))
         return Measured(result("complete", attempt, measurement=measurement, info=info), every)
+
+    def _is_the_baselines(self, failure: TrialFailure, group: Point) -> bool:
+        """Whether the baseline's own block failed, and not the first one of an engine that the point alone asks for."""
+        if not failure.at_baseline:
+            return False
+        if failure.label == "slo" or group == self._baseline_group:
+            return True
+        last = failure.placed[-1].block if failure.placed else None
+        return last is not None and last.role == "baseline" and last.outcome == "failed"
 
     def _refusal(self, failure: TrialFailure) -> ChunksmithError | None:
         """Where all trials share this engine and this baseline, none can fare better."""
@@ -131,13 +147,13 @@ class TrialBench:
         if not self._memory.may_hold(point):
             return None
         try:
-            return self._memory.find(point, slot.bench.engine(slot.bench.group_of(self._baseline)).info)
+            return self._memory.find(point, slot.bench.engine(self._baseline_group).info)
         except (EngineError, TrialFailure):
             # What is wrong with the engine shows when the point is measured, and is treated there.
             return None
 
     def _pairing(self, slot: Slot, group: Point) -> Pairing:
-        if group == slot.bench.group_of(self._baseline):
+        if group == self._baseline_group:
             return "one engine"
         return "two warm engines" if slot.pool.capacity > 1 else "alternated starts"
 

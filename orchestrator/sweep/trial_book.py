@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class Told:
         ratios: To the baseline, one for each objective; empty when the trial gave no number.
         log_variance: Variance of the logarithm of a ratio, as the blocks measured it.
         broken: What ruled the point out, or how it failed: the name of a constraint that it breaks. None for a trial
-            that is complete or was lost, which says nothing of its point.
+            that is complete, and for one that says nothing of its point: it was lost, or its baseline failed.
         trial_s: Seconds of the trial in a warm engine; None where they decide nothing.
         start_s: Seconds of engine starts in it; None likewise, or when there was none.
     """
@@ -49,8 +50,9 @@ class Told:
 class TrialBook:
     """Hands out the study's trials, each number once, those first that an earlier process began and never told.
 
-    Several trials may be in flight, handed out and not told yet. The caller makes one call at a time. A call that fails
-    in the storage can be made again.
+    Several trials may be in flight, handed out and not told yet. The caller makes one call at a time, and is the only
+    one that writes the study: what the book itself takes for a call does not grow with the number of trials. A call
+    that fails in the storage can be made again.
 
     Args:
         stop: Ends the search before its last trial.
@@ -75,9 +77,11 @@ class TrialBook:
         self._seen: set[str] = set()
         self._asked: dict[int, optuna.Trial] = {}
         self._in_flight: dict[int, str] = {}
-        for trial in self.finished():
-            self._close(self._key(trial.params), is_lost=LOST_ATTR in trial.user_attrs)
         self.ended: str | None = None
+        self._number, self._begun, self._is_read = 0, deque[int](), True
+        for trial in self._read():
+            if trial.state.is_finished():
+                self._close(self._key(trial.params), is_lost=LOST_ATTR in trial.user_attrs)
 
     def finished(self) -> list[FrozenTrial]:
         """Trials that were told, by number."""
@@ -99,14 +103,38 @@ class TrialBook:
         self._close(self._in_flight.pop(number), is_lost=not told.ratios and told.broken is None)
 
     def _next(self) -> tuple[int, Point] | None:
+        if not self._is_read:
+            self._read()
+        # A call that fails may have begun a trial all the same.
+        self._is_read = False
+        asked = self._resumed() or self._new()
+        self._is_read = True
+        return asked
+
+    def _read(self) -> Sequence[FrozenTrial]:
+        """The study's trials: how many they are, and which were begun and not handed out."""
         known = self._study.get_trials(deepcopy=False)
-        begun = [trial for trial in known if not trial.state.is_finished() and trial.number not in self._asked]
-        if begun:
-            trial = optuna.Trial(self._study, begun[0]._trial_id)
-        elif self._is_over(known):
+        self._number = len(known)
+        self._begun = deque(
+            trial._trial_id for trial in known if not trial.state.is_finished() and trial.number not in self._asked
+        )
+        return known
+
+    def _resumed(self) -> tuple[int, Point] | None:
+        if not self._begun:
             return None
-        else:
-            trial = self._study.ask()
+        asked = self._handed_out(optuna.Trial(self._study, self._begun[0]))
+        self._begun.popleft()
+        return asked
+
+    def _new(self) -> tuple[int, Point] | None:
+        if self._is_over():
+            return None
+        asked = self._handed_out(self._study.ask())
+        self._number += 1
+        return asked
+
+    def _handed_out(self, trial: optuna.Trial) -> tuple[int, Point]:
         point = self._point(trial)
         self._asked[trial.number], self._in_flight[trial.number] = trial, self._key(point)
         return trial.number, point
@@ -151,23 +179,24 @@ class TrialBook:
             trial.set_constraint(name, 1.0)
         self._study._storage.set_trial_system_attr(trial._trial_id, _LISTED_CONSTRAINTS, [1.0])
 
-    def _is_over(self, known: Sequence[FrozenTrial]) -> bool:
+    def _is_over(self) -> bool:
         """Whether no further trial may begin now; sets ``ended`` if that will not change."""
-        if len(known) >= self._trials:
+        if self._number >= self._trials:
             return True
-        if self._in_flight and not self._is_any_left(self._closed.union(self._in_flight.values())):
+        if self._in_flight and not self._is_any_left(self._closed, self._in_flight.values()):
             return True
-        self.ended = self._why_ended(known)
+        self.ended = self._why_ended()
         return self.ended is not None
 
-    def _why_ended(self, known: Sequence[FrozenTrial]) -> str | None:
-        if len(known) >= self._trials:
+    def _why_ended(self) -> str | None:
+        if self._number >= self._trials:
             return None
         if not self._is_any_left(self._closed):
             return "every point was measured"
         if self._stop is None:
             return None
         # What earlier runs proposed says nothing of the gain.
+        known = self._study.get_trials(deepcopy=False)
         proposed = [trial for trial in known if trial.system_attrs.get(ARM_ATTR) != MEMORY_ARM]
         gains = [trial.system_attrs.get(GAIN_ATTR) for trial in proposed[-self._stop.after :]]
         is_over = len(gains) == self._stop.after and all(
@@ -181,9 +210,12 @@ class TrialBook:
     def _is_free(self, key: str) -> bool:
         return key not in self._closed and key not in self._in_flight.values()
 
-    def _is_any_left(self, taken: Collection[str]) -> bool:
+    def _is_any_left(self, *taken: Collection[str]) -> bool:
         """Whether there is a point outside of these. Mostly their number tells."""
-        return len(taken) < len(self._points) or any(self._key(point) not in taken for point in self._points)
+        if sum(map(len, taken)) < len(self._points):
+            return True
+        every = {key for keys in taken for key in keys}
+        return any(self._key(point) not in every for point in self._points)
 
     def _key(self, point: Point) -> str:
         """Equal for points that are the same: 1 and True, or 1 and 1.0, are not."""

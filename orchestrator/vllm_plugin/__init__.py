@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 
 from orchestrator.vllm_plugin.protocol import (
+    RPC_PREFIX,
     RPC_WORKER_REPORT,
     RPC_WORKER_RETUNE,
     SCHEDULER_KNOBS,
+    SERVER_RPC,
     UTILITY_SCHEDULER_REPORT,
     UTILITY_SCHEDULER_RETUNE,
     WORKER_EXTENSION,
@@ -25,9 +27,11 @@ from orchestrator.vllm_plugin.steps import STEPS, STEPS_FILE_ENV, make_steps_fil
 __all__ = [
     "CONFIG_KEY",
     "DEFAULT_WORKSPACE_CAP",
+    "RPC_PREFIX",
     "RPC_WORKER_REPORT",
     "RPC_WORKER_RETUNE",
     "SCHEDULER_KNOBS",
+    "SERVER_RPC",
     "STEPS",
     "STEPS_FILE_ENV",
     "UTILITY_SCHEDULER_REPORT",

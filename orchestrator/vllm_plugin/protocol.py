@@ -7,6 +7,12 @@ from typing import Final, TypedDict
 WORKER_EXTENSION: Final = "orchestrator.vllm_plugin.worker.WorkerExtension"
 """For vLLM's ``worker_extension_cls``."""
 
+SERVER_RPC: Final = "orchestrator.vllm_plugin.server.ServerRpc"
+"""For the ``--middleware`` of ``vllm serve``."""
+
+RPC_PREFIX: Final = "/chunksmith/"
+"""Of the paths that it answers."""
+
 RPC_WORKER_REPORT: Final = "chunksmith_worker_report"
 RPC_WORKER_RETUNE: Final = "chunksmith_worker_retune"
 UTILITY_SCHEDULER_REPORT: Final = "chunksmith_scheduler_report"

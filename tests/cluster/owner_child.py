@@ -26,12 +26,31 @@ def child(lock: Lock) -> None:
         time.sleep(600)
 
 
+def serve_and_spin(heart: Heartbeat, progress: Progress) -> None:
+    """Three blocks of one kind, and a fourth in which nothing comes and a thread computes for ever."""
+    for _ in range(3):
+        with heart.during("block", 1):
+            progress.sent += 1
+            for _ in range(20):
+                progress.chunks += 1
+                time.sleep(0.1)
+            progress.ended += 1
+    print("spins", flush=True)
+    with heart.during("block", 1):
+        progress.sent += 1
+        while True:
+            pass
+
+
 if __name__ == "__main__":
     custody = Custody(sys.argv[1], log_path=sys.argv[3])
     context = multiprocessing.get_context("spawn")
     lock = context.Lock()  # held here: the semaphore goes when its maker forgets it
     process = context.Process(target=child, args=(lock,))
     process.start()
+    if sys.argv[2] == "spin":
+        counted = Progress()
+        serve_and_spin(Heartbeat(beat_path(sys.argv[1]), counted, each=custody.renew), counted)
     if sys.argv[2] in ("sleep", "compute"):
         progress = Progress()
         with Heartbeat(beat_path(sys.argv[1]), progress, each=custody.renew).during("block"):

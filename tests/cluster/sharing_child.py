@@ -125,7 +125,7 @@ class Sweep:
                 [sys.executable, "-m", "orchestrator.cli", *words], stdout=log, stderr=subprocess.STDOUT
             )
 
-    def until(self, trials: int, timeout_s: float = 150.0) -> None:
+    def until(self, trials: int, timeout_s: float = 300.0) -> None:
         """Wait until so many trials are recorded."""
         end = time.monotonic() + timeout_s
         while self.recorded() < trials:
@@ -153,7 +153,7 @@ def two_sweeps(folder: Path) -> dict[str, Any]:
         before = first.recorded()
         cluster.remove_node(first_node, allow_graceful=False)
         cluster.add_node(num_cpus=2)
-        codes = [sweep.process.wait(timeout=240) for sweep in (first, second)]
+        codes = [sweep.process.wait(timeout=400) for sweep in (first, second)]
         return {"codes": codes, "before": before, "outputs": [first.output(), second.output()]}
 
 

@@ -20,7 +20,8 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks._sleeping import RaySleeper, spec
-from orchestrator.cluster import ClusterRoom, Timeouts, ray_session
+from orchestrator.cluster import ClusterRoom, NodeWatch, Timeouts, ray_session
+from orchestrator.cluster.groups import node_shapes
 from orchestrator.cluster.placement import Parallel
 from orchestrator.cluster.reaper import engine_processes, lease_folder
 from orchestrator.engines import EngineError
@@ -94,6 +95,7 @@ def main(folder: Path) -> None:
             told = sweep(folder, act)
             told["interrupted"] = interrupted(folder)
             told["no_room"] = no_room(folder)
+            told["gone"] = gone(cluster, folder)
     finally:
         cluster.shutdown()
     print(json.dumps(told))
@@ -138,9 +140,23 @@ def no_room(folder: Path) -> str:
 
     holders = [ray.remote(Holder).options(num_cpus=1).remote() for _ in range(2)]
     ray.get([holder.pid.remote() for holder in holders])
+    return started(folder, 1.0, NodeWatch())
+
+
+def gone(cluster: Any, folder: Path) -> list[str]:
+    """What engines say when every node is gone that was there before: one that would have fitted, and one that would
+    not."""
+    nodes = NodeWatch()
+    nodes.saw(node_shapes())
+    for node in list(cluster.worker_nodes):
+        cluster.remove_node(node)
+    return [started(folder, cpus, nodes) for cpus in (1.0, 8.0)]
+
+
+def started(folder: Path, cpus: float, nodes: NodeWatch) -> str:
     resolved = SweepSpec.model_validate(spec(TRIALS, TRIAL_S, 1.0))
     try:
-        RaySleeper(folder, cpus=1.0, timeouts=Timeouts(place_s=2.0)).start(resolved.engine_config())
+        RaySleeper(folder, cpus=cpus, timeouts=Timeouts(place_s=2.0), nodes=nodes).start(resolved.engine_config())
     except EngineError as error:
         return f"{error.label}, {'lost' if error.lost else 'not lost'}"
     return "started"

@@ -11,14 +11,17 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster import NodeWatch, RayEngine, ray_session
+from orchestrator.cluster.block_kind import block_kind
 from orchestrator.cluster.engine_actor import EngineActor
 from orchestrator.cluster.reaper import Lease, engine_processes, lease_folder, scratch_folder, shared_files
-from orchestrator.engines import BlockResult, EngineConfig, EngineError
-from orchestrator.workloads import Schedule, random_requests
+from orchestrator.cluster.vitals import vitals
+from orchestrator.engines import BlockResult, EngineConfig, EngineError, StopRule
+from orchestrator.workloads import Request, Schedule, random_requests
 from tests.cluster.lab_ranks_child import is_running, listening, raylets
 from tests.cluster.small_lab import ARGS, config, requests
 
@@ -122,6 +125,53 @@ class HangingEngine(RayEngine):
     actor_class = HangingActor
 
 
+class SpinningActor(EngineActor):
+    """Fault: from the fourth block on nothing comes, and a thread computes for ever."""
+
+    def run(self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None) -> BlockResult:
+        from orchestrator.engines import PROGRESS
+
+        self._blocks = getattr(self, "_blocks", 0) + 1
+        if self._blocks <= 3:
+            return super().run(requests, schedule, top2, stop)
+        with self._heart.during("block", block_kind(self._live, requests, schedule, top2=top2)):
+            PROGRESS.sent += 1
+            while True:
+                pass
+
+
+class SpinningEngine(RayEngine):
+    actor_class = SpinningActor
+
+
+def spinning(logs: Path) -> dict[str, Any]:
+    """An engine that has served, and then computes without a step."""
+    with ray_session():
+        engine = SpinningEngine(logs, kind="kernel_lab")
+        engine.start(config(1))
+        for _ in range(3):
+            engine.run(requests(200, output_len=40), Schedule())
+        traces, begin = Traces(engine.engine_id), time.monotonic()
+        used: list[float] = []
+        sampler = threading.Thread(target=sample_cpu, args=(traces.owner, used))
+        sampler.start()
+        try:
+            engine.run(requests(200, output_len=40), Schedule())
+        except EngineError as error:
+            seconds = time.monotonic() - begin
+            sampler.join()
+            told = {"label": error.label, "detail": error.detail, "left": traces.left()}
+            return {**told, "s": seconds, "cpu_s": used[-1] - used[0]}
+    return {"label": "none"}
+
+
+def sample_cpu(pid: int, used: list[float]) -> None:
+    """Note what a process has used of the processor, until it is gone."""
+    while (found := vitals(pid)) is not None:
+        used.append(found.cpu_s)
+        time.sleep(0.2)
+
+
 def waiting(logs: Path) -> dict[str, Any]:
     """A block that waits for ever, in an actor whose own threads live on."""
     with ray_session():
@@ -151,7 +201,7 @@ def long_step(logs: Path) -> dict[str, Any]:
     }
 
 
-SCENARIOS = {one.__name__: one for one in (supervised, waiting, long_step)}
+SCENARIOS = {one.__name__: one for one in (supervised, waiting, spinning, long_step)}
 
 if __name__ == "__main__":
     print(json.dumps(SCENARIOS[sys.argv[1]](Path(sys.argv[2]))))

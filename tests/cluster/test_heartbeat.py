@@ -19,6 +19,7 @@ BEATS = st.builds(
     since_s=st.floats(0.0, 1e9),
     phase=st.sampled_from(["start", "idle", "retune", "block", "stop"]),
     is_alone=st.booleans(),
+    kind=COUNTS,
     sent=COUNTS,
     ended=COUNTS,
     chunks=COUNTS,
@@ -41,9 +42,9 @@ def test_it_beats_and_counts_from_the_beginning_of_a_phase(tmp_path: Path) -> No
     path = tmp_path / "engine.beat"
     heart = Heartbeat(path, progress, is_alone=False, each=beaten.release)
     assert one(path).phase == "idle"
-    with heart.during("block"):
+    with heart.during("block", 7):
         begun = one(path)
-        assert (begun.phase, begun.in_flight, begun.is_alone) == ("block", 0, False)
+        assert (begun.phase, begun.kind, begun.in_flight, begun.is_alone) == ("block", 7, 0, False)
         progress.sent, progress.chunks = 7, 91
         # The second beat began after the counts had changed.
         for _ in range(2):
@@ -52,7 +53,7 @@ def test_it_beats_and_counts_from_the_beginning_of_a_phase(tmp_path: Path) -> No
         assert (later.sent, later.ended, later.chunks, later.in_flight) == (2, 0, 1, 2)
         assert later.since_s == begun.since_s
         assert begun.at_s < later.at_s <= time.monotonic()
-    assert (one(path).phase, one(path).sent) == ("idle", 0)
+    assert (one(path).phase, one(path).kind, one(path).sent) == ("idle", 0, 0)
 
 
 def one(path: Path) -> Beat:

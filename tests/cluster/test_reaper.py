@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -94,6 +95,12 @@ def start_family(tmp_path: Path) -> Iterator[StartFamily]:
         assert not reaper.scratch_folder(family.engine_id).exists()
 
 
+def processor_s() -> float:
+    """Of children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_removes_everything_when_the_owner_dies(start_family: StartFamily, number: signal.Signals) -> None:
     family = start_family("stay")
@@ -145,6 +152,21 @@ def test_an_owner_that_waits_for_ever_in_a_block_is_noticed_and_one_that_compute
     verdict = verdict_of(sleeping.log.read_text().splitlines()) or ""
     assert verdict.endswith("1 requests in flight, and its processes are idle"), verdict
     assert not wait_for(lambda: computing.owner.poll() is not None, 2 * QUIET_S)
+
+
+@pytest.mark.soak
+def test_an_owner_that_spins_where_it_never_waited_long_is_noticed(start_family: StartFamily) -> None:
+    spinning = start_family("spin")
+    assert spinning.owner.stdout is not None
+    assert spinning.owner.stdout.readline() == "spins\n"
+    begin, before = time.monotonic(), processor_s()
+    assert spinning.owner.wait(timeout=120) == -signal.SIGKILL
+    # Where others take the processor, it counts for less than the clock.
+    assert min(time.monotonic() - begin, processor_s() - before) <= NOTICED_IN_S
+    verdict = verdict_of(spinning.log.read_text().splitlines()) or ""
+    assert re.search(r"^no step and no token for \d+ s, 1 requests in flight; the longest before was \d", verdict), (
+        verdict
+    )
 
 
 def test_a_killed_reaper_is_replaced_and_the_new_one_knows_what_the_old_one_knew(start_family: StartFamily) -> None:

@@ -17,7 +17,7 @@ from orchestrator.records import RunFolder, read_arrow
 from orchestrator.sweep import load_spec
 from tests.sweep.studies import require_whole
 
-pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def play(scenario: str, folder: Path) -> dict[str, Any]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=1100,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -40,3 +40,4 @@ def test_slots_come_and_go_with_the_nodes(tmp_path: Path) -> None:
     assert stopped["left"] == []
     assert 4 <= stopped["trials"] < 60
     assert told["no_room"] == "no-room, lost"
+    assert told["gone"] == ["no-room, lost", "resources, not lost"]

@@ -75,6 +75,16 @@ def test_a_block_that_waits_for_ever_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_a_block_that_computes_for_ever_is_noticed(tmp_path: Path) -> None:
+    told = play("spinning", tmp_path)
+    assert told["label"] == "hang"
+    assert re.search(r"no step and no token for \d+ s, \d+ requests in flight; the longest before was ", told["detail"])
+    # Where others take the processor, it counts for less than the clock.
+    assert min(told["s"], told["cpu_s"]) <= NOTICED_IN_S
+    assert told["left"] == NOTHING
+
+
+@pytest.mark.soak
 def test_a_long_step_is_no_hang(tmp_path: Path) -> None:
     told = play("long_step", tmp_path)
     assert told["s"] > 2 * QUIET_S

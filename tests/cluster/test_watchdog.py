@@ -13,10 +13,13 @@ from orchestrator.cluster.heartbeat import Beat, Phase
 from orchestrator.cluster.watchdog import (
     IDLE_SHARE,
     LATE_S,
+    LEAST_S,
     MOST_IDLE_SHARE,
     QUIET_S,
     SILENCE_S,
+    SPIN_SHARE,
     STOPPED_S,
+    TIMES,
     Sample,
     Watchdog,
 )
@@ -36,6 +39,8 @@ class MadeUp:
     chunks: int = 0
     sent: int = 1
     phase: Phase = "block"
+    kind: int = 0
+    since_s: float = 100.0
     is_alone: bool = True
     steps: int = 0
     processes: int = 3
@@ -44,6 +49,7 @@ class MadeUp:
     beats: bool = True
     stopped: dict[int, str] = field(default_factory=dict)
     is_at_work: bool = False
+    is_gpu_at_work: bool = False
     _beat_s: float = 100.0
 
     def after(self, seconds: float) -> Sample:
@@ -54,9 +60,10 @@ class MadeUp:
             self._beat_s = self.now_s
         beat = Beat(
             at_s=self._beat_s,
-            since_s=100.0,
+            since_s=self.since_s,
             phase=self.phase,
             is_alone=self.is_alone,
+            kind=self.kind,
             sent=self.sent,
             chunks=self.chunks,
         )
@@ -69,6 +76,9 @@ class MadeUp:
             cpu_s=self.cpu_s,
             owner_cpu_s=self.owner_cpu_s,
         )
+
+    def begin_block(self, kind: int) -> None:
+        self.kind, self.since_s = kind, self.now_s
 
 
 def watch(engine: MadeUp, watchdog: Watchdog, seconds: float) -> tuple[float, str] | None:
@@ -87,7 +97,7 @@ def engine() -> MadeUp:
 
 @pytest.fixture
 def watchdog(engine: MadeUp) -> Watchdog:
-    return Watchdog(SILENCE_S, lambda: engine.is_at_work)
+    return Watchdog(SILENCE_S, lambda: engine.is_at_work, lambda: engine.is_gpu_at_work)
 
 
 @pytest.mark.parametrize("phase", ["start", "idle", "retune", "block", "stop"])
@@ -117,6 +127,8 @@ def test_a_long_step_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
 
 def test_a_long_step_of_a_gpu_or_a_disk_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
     engine.share, engine.is_at_work = 0.0, True
+    assert watch(engine, watchdog, 60.0) is None
+    engine.is_at_work, engine.is_gpu_at_work = False, True
     assert watch(engine, watchdog, 60.0) is None
 
 
@@ -162,13 +174,13 @@ def test_idle_processes_that_nobody_waits_for_are_none(
 
 
 def test_the_silence_of_a_busy_engine_ends(engine: MadeUp) -> None:
-    found = watch(engine, Watchdog(60.0, lambda: True), 120.0)
+    found = watch(engine, Watchdog(60.0, lambda: True, lambda: False), 120.0)
     assert found == (60.0 + STEP_S, "no step and no token for 60 s, 1 requests in flight")
 
 
 def test_steps_are_progress(engine: MadeUp) -> None:
     """A long prompt gives no token before its last step."""
-    watchdog = Watchdog(60.0, lambda: True)
+    watchdog = Watchdog(60.0, lambda: True, lambda: False)
     for _ in range(5):
         engine.steps += 1
         assert watch(engine, watchdog, 59.0) is None
@@ -208,7 +220,133 @@ def test_a_watchdog_that_was_late_begins_again(engine: MadeUp, watchdog: Watchdo
 )
 def test_an_engine_that_goes_on_is_never_a_hang(gaps: list[float], share: float, is_at_work: bool) -> None:
     engine = MadeUp(share=share, is_at_work=is_at_work)
-    watchdog = Watchdog(SILENCE_S, lambda: engine.is_at_work)
+    watchdog = Watchdog(SILENCE_S, lambda: engine.is_at_work, lambda: False)
     for gap in gaps:
         engine.chunks += 1
         assert watch(engine, watchdog, gap) is None
+
+
+def serve(engine: MadeUp, watchdog: Watchdog, kind: int, *waits: float) -> None:
+    """A block of a kind, whose steps come after these waits."""
+    engine.begin_block(kind)
+    for wait in waits:
+        assert watch(engine, watchdog, wait) is None
+        engine.steps += 1
+    engine.phase = "idle"
+    assert watch(engine, watchdog, STEP_S) is None
+    engine.phase = "block"
+
+
+def test_an_engine_that_spins_is_noticed_as_soon_as_one_that_waits(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.is_at_work = True
+    serve(engine, watchdog, 7, *[0.5] * 20)
+    engine.begin_block(7)
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    assert LEAST_S <= found[0] <= IN_TIME_S
+    assert found[1].startswith("no step and no token for 12 s, 1 requests in flight; the longest before was 0.")
+
+
+@pytest.mark.parametrize("kind", [0, 8], ids=["of no kind", "of another kind"])
+def test_what_another_block_took_says_nothing_of_this_one(engine: MadeUp, watchdog: Watchdog, kind: int) -> None:
+    for _ in range(3):
+        serve(engine, watchdog, 0, 0.5, 0.5)
+        serve(engine, watchdog, 7, 0.5, 0.5)
+    engine.begin_block(kind)
+    assert watch(engine, watchdog, SILENCE_S - 1.0) is None
+    assert watch(engine, watchdog, 2.0) is not None
+
+
+def test_a_step_may_take_many_times_the_longest_of_before(engine: MadeUp, watchdog: Watchdog) -> None:
+    serve(engine, watchdog, 7, 0.5, 3.0, 0.5)
+    engine.begin_block(7)
+    found = watch(engine, watchdog, 120.0)
+    assert found is not None
+    assert (TIMES * 2.5) <= found[0] <= TIMES * 3.0 + 1.0
+
+
+def test_what_the_first_block_compiled_is_forgotten(engine: MadeUp, watchdog: Watchdog) -> None:
+    serve(engine, watchdog, 7, 60.0, 0.5)
+    serve(engine, watchdog, 7, 40.0, 0.5)
+    # From here on only the second counts.
+    engine.begin_block(7)
+    assert watch(engine, watchdog, SILENCE_S - 1.0) is None
+    other = Watchdog(SILENCE_S, lambda: True, lambda: False)
+    for waits in ((60.0, 0.5), (0.5, 0.5)):
+        serve(engine, other, 7, *waits)
+    engine.begin_block(7)
+    found = watch(engine, other, 60.0)
+    assert found is not None
+    assert found[0] <= IN_TIME_S
+
+
+def test_requests_that_are_sent_are_no_progress(engine: MadeUp, watchdog: Watchdog) -> None:
+    """In an open loop they come whatever the engine does."""
+    engine.share = 0.0
+    for _ in range(20):
+        engine.sent += 1
+        if (found := watch(engine, watchdog, 1.0)) is not None:
+            break
+    assert found is not None
+    assert found[1].endswith("and its processes are idle")
+
+
+def test_an_engine_that_waits_for_its_next_request_is_none(engine: MadeUp, watchdog: Watchdog) -> None:
+    serve(engine, watchdog, 7, 0.5, 0.5)
+    serve(engine, watchdog, 7, 0.5, 0.5)
+    engine.begin_block(7)
+    engine.sent = 0
+    assert watch(engine, watchdog, 60.0) is None
+    # What was awaited begins with the request.
+    engine.sent, engine.is_at_work = 1, True
+    assert watch(engine, watchdog, LEAST_S - 1.0) is None
+
+
+def test_an_engine_that_others_keep_from_the_processor_has_more_time(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.is_at_work = True
+    serve(engine, watchdog, 7, 0.5, 0.5)
+    engine.begin_block(7)
+    engine.share = 0.1
+    found = watch(engine, watchdog, 120.0)
+    assert found is not None
+    assert found[0] >= SPIN_SHARE * LEAST_S / engine.share - 1.0
+
+
+def test_ranks_of_a_collective_that_never_ends_are_a_hang(engine: MadeUp, watchdog: Watchdog) -> None:
+    """Their GPUs spin, their threads sleep, and another node may be at work."""
+    serve(engine, watchdog, 7, 0.5, 0.5)
+    engine.begin_block(7)
+    engine.share, engine.is_gpu_at_work, engine.is_alone = 0.0, True, False
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    assert found[0] <= IN_TIME_S
+
+
+def test_a_retune_that_spins_is_noticed(engine: MadeUp, watchdog: Watchdog) -> None:
+    engine.is_at_work, engine.sent = True, 0
+    for _ in range(2):
+        engine.phase, engine.since_s = "retune", engine.now_s
+        assert watch(engine, watchdog, 1.0) is None
+    engine.since_s = engine.now_s
+    found = watch(engine, watchdog, 60.0)
+    assert found is not None
+    assert found[0] <= 20.0
+    assert found[1].startswith("no answer to a retune")
+
+
+@settings(max_examples=50)
+@given(
+    before=st.lists(st.lists(st.floats(0.5, 9.0), min_size=1, max_size=6), min_size=1, max_size=4),
+    times=st.floats(0.0, 0.9 * TIMES),
+    share=st.floats(0.0, 2.0),
+)
+def test_a_wait_that_others_like_it_bear_out_is_never_a_hang(
+    before: list[list[float]], times: float, share: float
+) -> None:
+    engine = MadeUp(share=share, is_at_work=True)
+    watchdog = Watchdog(SILENCE_S, lambda: True, lambda: False)
+    for waits in before:
+        serve(engine, watchdog, 7, *waits)
+    engine.begin_block(7)
+    longest = min(map(max, before))
+    assert watch(engine, watchdog, min(times * (longest - 2 * STEP_S), SILENCE_S - 1.0)) is None

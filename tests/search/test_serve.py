@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.engines import EngineConfig, KnobValue
+from orchestrator.engines.serve.command import _ON_ONLY
 from orchestrator.search import Point, engine_config, serve_command
-from orchestrator.search.serve import _ON_ONLY
 from orchestrator.vllm_plugin import PluginSettings
 from orchestrator.vllm_plugin.arguments import engine_arguments
 

@@ -18,6 +18,7 @@ from orchestrator.records import SCHEMAS, RunFolder
 from orchestrator.records.store import Address, Place, open_storage
 from orchestrator.sweep import Progress, Sweep, SweepSpec, load_spec
 from orchestrator.sweep.crew import Room
+from orchestrator.sweep.trial import BASELINE_FAILED
 
 ROWS = [128, 256, 512, 1024, 2048, 4096]
 BATCHED_TOKENS = [256, 512]
@@ -131,14 +132,16 @@ def require_whole(run: RunFolder, spec: SweepSpec, *, ended_after: int | None = 
 
     told = journal(run, spec.study)
     assert [trial.number for trial in told] == list(range(wanted))
-    # What Optuna's samplers look at is pruned; a trial that was lost says nothing of its point.
+    # What Optuna's samplers look at is pruned. A lost trial, or one whose baseline failed, says nothing of its point.
     states = {"complete": "COMPLETE", "infeasible": "PRUNED", "failed": "PRUNED", "lost": "FAIL"}
     for row in trials:
         trial = told[row["trial"]]
-        assert trial.state.name == states[row["outcome"]]
+        says_nothing = row["failure"] == BASELINE_FAILED
+        assert trial.state.name == ("FAIL" if says_nothing else states[row["outcome"]])
         assert trial.params == json.loads(row["point"])
         assert trial.values == _ratios(row)
-        broken = {row["failure"]: 1.0} if row["outcome"] in ("infeasible", "failed") else {}
+        is_broken = row["outcome"] in ("infeasible", "failed") and not says_nothing
+        broken = {row["failure"]: 1.0} if is_broken else {}
         assert {name: value for name, value in trial.constraints.items() if name != "0"} == broken
 
 

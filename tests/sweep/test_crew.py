@@ -113,7 +113,7 @@ def desk_of(tmp_path: Path, book: Any, over: threading.Event | None = None) -> D
     run = new_run(tmp_path / "run", SPEC)
     progress = Progress(Console(file=io.StringIO()), 3, 0)
     provenance = Provenance(run.provenance, SPEC)
-    return Desk(book, Ledger(SPEC, run), provenance, progress, over or threading.Event(), trials=3, is_timed=False)
+    return Desk(book, Ledger(SPEC, run), provenance, progress, over or threading.Event(), is_timed=False)
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -53,7 +53,11 @@ def test_a_whole_space_is_measured_once_each_and_the_best_confirmed(tmp_path: Pa
     assert answer.decision == "winner"
     # The faulty engine is fastest at 1024 rows, and at the larger step since it needs fewer of them.
     assert answer.point == {"mla_workspace_rows": 1024, "max_num_batched_tokens": 512}
-    assert f"trial {size} of {size}: " in output.getvalue()
+    # Called by their numbers in the records, and counted from 1.
+    total = size + spec.confirm.points
+    told = [line.split(":")[0] for line in output.getvalue().splitlines() if f" of {total}): " in line]
+    assert told[:size] == [f"trial {number} ({number + 1} of {total})" for number in range(size)]
+    assert {line.split(" (")[0] for line in told[size:]} == {f"confirming trial {number}" for number in confirmed}
 
 
 def test_the_confirmation_has_prompts_of_its_own_and_both_roles_of_a_pair_share_theirs(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_whatever_fails_where_the_study_ends_whole(
     require_whole(run, spec)
     assert not any(engine.is_running for engine in engines.made)
     failures = {row["failure"] for row in read(run, "trials") if row["outcome"] != "complete"}
-    assert failures <= {"cuda-oom", "request-failed", "prefix-cache-hit", "engine-dead"}
+    assert failures <= {"cuda-oom", "request-failed", "prefix-cache-hit", "engine-dead", "baseline-failed"}
 
 
 def test_a_point_that_loses_every_engine_is_lost_and_the_sweep_goes_on(tmp_path: Path) -> None:
@@ -181,8 +185,10 @@ def test_a_start_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("faults", "failure", "detail"),
     [
-        (Faults(failed_requests={1: [1]}), "request-failed", "1 of 2 requests failed"),
-        (Faults(cached_tokens={2: 16}), "prefix-cache-hit", "16 prompt tokens of the first request"),
+        # Block 0 warms the engine up, 1 is the trial's own warm-up at the baseline; by its coin, 2 is at it too.
+        (Faults(failed_requests={1: [1]}), "baseline-failed", "request-failed: 1 of 2 requests failed"),
+        (Faults(cached_tokens={2: 16}), "baseline-failed", "prefix-cache-hit: 16 prompt tokens of the first request"),
+        (Faults(failed_requests={3: [1]}), "request-failed", "1 of 2 requests failed"),
     ],
 )
 def test_a_block_that_went_wrong_fails_its_trial(tmp_path: Path, faults: Faults, failure: str, detail: str) -> None:
@@ -206,10 +212,11 @@ def test_a_knob_without_any_effect_stops_the_sweep_in_one_line_and_gives_no_numb
     assert "engine log: faulty-0.log" in message
     assert "\n" not in message
     rows = read(run, "trials")
-    assert [(row["outcome"], row["failure"]) for row in rows] == [("failed", "knob-not-in-force")]
-    # The warm-up block of the engine is nobody's, and the trial got no further.
+    assert [(row["outcome"], row["failure"]) for row in rows] == [("failed", "baseline-failed")]
+    assert rows[0]["failure_detail"].startswith("knob-not-in-force: mla_workspace_rows")
+    # The warm-up block of the engine is nobody's, and the trial got no further: nothing is known of its point.
     assert read(run, "blocks") == []
-    assert [trial.state.name for trial in journal(run)] == ["PRUNED"]
+    assert [trial.state.name for trial in journal(run)] == ["FAIL"]
 
 
 @pytest.mark.parametrize("knob", ["mla_workspace_rows", "max_num_batched_tokens"])

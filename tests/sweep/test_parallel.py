@@ -25,6 +25,7 @@ from orchestrator.records import RunFolder, write_parts
 from orchestrator.sweep import SweepSpec
 from orchestrator.sweep.crew import Room
 from orchestrator.sweep.slot import MAX_ATTEMPTS, NO_ROOM
+from orchestrator.sweep.study import TrialBook
 from tests.sweep.studies import (
     journal,
     make_spec,
@@ -128,8 +129,9 @@ def test_slots_measure_at_a_time_each_on_its_own_engine(tmp_path: Path) -> None:
     assert answer.point == {"mla_workspace_rows": 1024, "max_num_batched_tokens": 512}
 
 
-def test_never_more_trials_are_asked_than_there_are_slots(tmp_path: Path) -> None:
-    spec = quick_spec(trials=12)
+@pytest.mark.parametrize(("kind", "most"), [("tpe", 4), ("random", 6)])
+def test_never_more_trials_are_asked_than_the_slots_need(tmp_path: Path, kind: str, most: int) -> None:
+    spec = make_spec(trials=12, sampler={"kind": kind})
     run, asked = new_run(tmp_path / "run", spec), []
 
     class Watching(SlowEngine):
@@ -141,8 +143,66 @@ def test_never_more_trials_are_asked_than_there_are_slots(tmp_path: Path) -> Non
 
     run_sweep(spec, run, Engines(kind=Watching), room=fixed(2))
     require_whole(run, spec)
-    # Beside those that are measured, each slot may have one whose record is being written.
-    assert 2 <= max(asked) <= 4
+    # Beside the one that it measures, each slot may have one whose record is being written; and one that lies ready,
+    # where what was measured before does not matter.
+    assert 2 <= max(asked) <= most
+
+
+@pytest.mark.parametrize(("kind", "is_ahead"), [("random", True), ("tpe", False)])
+def test_the_next_trial_is_asked_for_during_the_present_one_where_that_costs_the_search_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_ahead: bool
+) -> None:
+    one_pair = {"warmup": 0, "min_pairs": 1, "max_pairs": 1}
+    spec = make_spec(trials=6, sampler={"kind": kind}, confirm={"points": 0}, blocks=one_pair)
+    run, ask = new_run(tmp_path / "run", spec), TrialBook.next
+    asked, found = list[Any](), list[bool]()
+
+    def counted(self: TrialBook) -> Any:
+        asked.append(ask(self))
+        return asked[-1]
+
+    class Waiting(SlowEngine):
+        """Fault: the first block of a trial goes on once the next trial was asked for, if that happens."""
+
+        def run(self, *arguments: Any, **options: Any) -> Any:
+            trial, is_second = divmod(self.blocks - 1, 2)
+            if trial in range(spec.trials - 1) and not is_second:
+                until = time.monotonic() + (5.0 if is_ahead else 0.1)
+                while len(asked) < trial + 2 and time.monotonic() < until:
+                    time.sleep(0.002)
+                found.append(len(asked) >= trial + 2)
+            return super().run(*arguments, **options)
+
+    monkeypatch.setattr(TrialBook, "next", counted)
+    run_sweep(spec, run, Engines(kind=Waiting), room=fixed(1))
+    require_whole(run, spec)
+    assert found == [is_ahead] * (spec.trials - 1)
+
+
+def test_a_trial_that_lay_ready_when_the_sweep_ended_is_measured_by_the_next_process(tmp_path: Path) -> None:
+    spec = quick_spec(trials=6, confirm={"points": 0})
+    run = new_run(tmp_path / "run", spec)
+    before: list[dict[str, Any]] = []
+
+    class Stopping(SlowEngine):
+        """Fault: Ctrl-C once a trial lies ready."""
+
+        def run(self, *arguments: Any, **options: Any) -> Any:
+            until = time.monotonic() + 5
+            while self.blocks == 3 and len(before) < 2 and time.monotonic() < until:
+                running = [trial.params for trial in journal(run) if trial.state.name == "RUNNING"]
+                # One is written knob by knob.
+                before[:] = [params for params in running if params.keys() == spec.space.keys()]
+            if self.blocks == 3:
+                raise KeyboardInterrupt
+            return super().run(*arguments, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(spec, run, Engines(kind=Stopping), room=fixed(1))
+    assert len(before) == 2
+    run_sweep(spec, run, Engines(), room=fixed(1))
+    require_whole(run, spec)
+    assert [points(run)[number] for number in (0, 1)] == before
 
 
 def test_the_prompts_of_a_trial_depend_on_its_number_alone(tmp_path: Path) -> None:

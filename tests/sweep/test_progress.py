@@ -33,20 +33,20 @@ def test_trials_that_run_at_a_time_have_times_of_their_own(monkeypatch: pytest.M
     output, now = io.StringIO(), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress(Console(file=output, width=200), total=4, finalists=0) as progress:
-        progress.begin("trial 1 of 4", {"rows": 1})
+        progress.begin("trial 0", {"rows": 0})
         now[0] = 10.0
-        progress.begin("trial 2 of 4", {"rows": 2})
+        progress.begin("trial 1", {"rows": 1})
         # An engine has started for the second: what that took is no part of it, and the first is not touched.
         now[0] = 14.0
-        progress.engine_is_warm("engine-2 warm", "trial 2 of 4")
+        progress.engine_is_warm("engine-2 warm", "trial 1")
         now[0] = 20.0
-        progress.end("trial 2 of 4", {"rows": 2}, "0.9")
-        progress.end("trial 1 of 4", {"rows": 1}, "0.8")
+        progress.end("trial 1", {"rows": 1}, "0.9")
+        progress.end("trial 0", {"rows": 0}, "0.8")
     # Two more, at 13 s each, two at a time.
     assert output.getvalue() == (
         "engine: engine-2 warm\n"
-        "trial 2 of 4: rows=2: 0.9 (6.0 s, 9 s left)\n"
-        "trial 1 of 4: rows=1: 0.8 (20.0 s, 13 s left)\n"
+        "trial 1 (1 of 4): rows=1: 0.9 (6.0 s, 9 s left)\n"
+        "trial 0 (2 of 4): rows=0: 0.8 (20.0 s, 13 s left)\n"
     )
 
 

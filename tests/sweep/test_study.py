@@ -128,7 +128,7 @@ def test_the_search_stops_when_little_is_to_be_gained_and_a_resumed_one_agrees(t
     while (asked := trials.next()) is not None:
         trials.tell(asked[0], value(asked[1]))
         again = book(tmp_path, 8, proposals(records_gain=True), stop)
-        assert again._why_ended(again.finished()) == trials._why_ended(trials.finished())
+        assert again._why_ended() == trials._why_ended()
     told = trials.finished()
     gains = [trial.system_attrs.get(GAIN_ATTR) for trial in told]
     assert trials.ended == "less than 2 % of the best ratio was to be gained, 2 times in a row"
@@ -140,6 +140,23 @@ def test_the_search_stops_when_little_is_to_be_gained_and_a_resumed_one_agrees(t
     assert not any(small[at] and small[at + 1] for at in range(len(small) - 2))
     best = min(trial.value or 9.0 for trial in told)
     assert best <= 1.02 * 1.0
+
+
+def test_the_study_is_read_once_however_many_trials_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, real = list[None](), TrialBook._read
+
+    def counted(self: TrialBook) -> Sequence[Any]:
+        reads.append(None)
+        return real(self)
+
+    monkeypatch.setattr(TrialBook, "_read", counted)
+    trials = book(tmp_path)
+    while (asked := trials.next()) is not None:
+        trials.tell(asked[0], RATIO)
+    assert len(trials.finished()) == 8
+    assert len(reads) == 1
 
 
 def test_a_run_of_another_space_is_refused(tmp_path: Path) -> None:
