@@ -30,7 +30,7 @@ LAST = "Confirmed points, with fresh prompts:"
 
 SEARCH_S, ANSWER_S, END_S = 22.0, 24.0, 30.0
 """When the last trial has ended, when the answer comes, and when the picture rests."""
-COLUMNS, ROWS = 132, 24
+COLUMNS, ROWS = 138, 24
 LINE, CHAR, MARGIN, BAR = 18, 7.25, 16, 30
 """Pixels: height of a line, width of a character, edge, title bar."""
 

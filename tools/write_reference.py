@@ -23,6 +23,8 @@ NOT_RUN = {
     "bench": "needs a server",
     "dashboard": "serves until it is stopped",
     "doctor": "imports all that a sweep needs",
+    "records fetch": "needs a bucket",
+    "records mirror": "needs a bucket",
     "soak": "starts an engine",
     "sweep": "a sweep of minutes",
 }

@@ -6,15 +6,15 @@ import json
 import math
 import shlex
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-
-from orchestrator.analysis import render
 from orchestrator.analysis.accuracy import AccuracyCheck
 from orchestrator.analysis.by_load import LoadBest
 from orchestrator.analysis.drift import RunDrift
 from orchestrator.records import SoakState
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Decision = Literal["winner", "no clear winner", "pareto set"]
 
@@ -142,7 +142,9 @@ class Answer:
 
     def render(self, console: Console) -> None:
         """Print the answer for a person to read."""
-        render.render(self, console)
+        from orchestrator.analysis.render import render
+
+        render(self, console)
 
 
 def _without_infinity(value: Any) -> Any:

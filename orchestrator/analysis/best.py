@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +20,12 @@ from orchestrator.analysis.accuracy import check_accuracy
 from orchestrator.analysis.answer import Answer, Finalist
 from orchestrator.analysis.by_load import best_by_load
 from orchestrator.analysis.confirmed import Row, complete_pairs, doubt, object_of, pairs_of, refusal
-from orchestrator.analysis.drift import run_drift
+from orchestrator.analysis.drift import RunDrift, run_drift
 from orchestrator.analysis.finalists import choose_among
 from orchestrator.analysis.importance import knob_importance, spread
 from orchestrator.analysis.pareto import pareto_finalists
 from orchestrator.analysis.run_spec import RunSpec
-from orchestrator.analysis.trial_columns import TrialColumns
+from orchestrator.analysis.trial_columns import TrialColumns, point_key
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement.stats import RatioInterval, paired_ratio, select
 from orchestrator.records import RunFolder, SoakRecord, read_arrow
@@ -69,18 +71,27 @@ def best(run_path: Path | str) -> Answer:
     """
     run = RunFolder.open(run_path)
     spec = RunSpec.read(run.spec)
-    trials = TrialColumns.read(run, spec)
-    of_phase = pc.field("phase")
-    counted = (of_phase == "confirm") & ~pc.field("dropped")
+    counted = (pc.field("phase") == "confirm") & ~pc.field("dropped")
     metrics = [metric for metric, _ in spec.objectives]
     blocks = _by_trial(read_arrow(run.path, "blocks", where=counted, columns=[*_BLOCK_COLUMNS, *metrics]))
+    with ThreadPoolExecutor(1, "drift") as beside:
+        # Of what is read only the trials are as much, and neither needs the other.
+        drift = beside.submit(run_drift, run, spec.metric, is_one_load=not spec.load_knobs) if blocks else None
+        return _answer(run, spec, blocks, lambda: drift.result() if drift is not None else None)
+
+
+def _answer(
+    run: RunFolder, spec: RunSpec, blocks: Mapping[int, Sequence[Row]], drift: Callable[[], RunDrift | None]
+) -> Answer:
+    """The answer, from the blocks of the confirmation by trial. ``drift`` is asked where something was confirmed."""
+    trials = TrialColumns.read(run, spec)
     if missing := sorted(blocks.keys() - set(trials.recorded[np.isin(trials.recorded, [*blocks])].tolist())):
         raise ChunksmithError(f"{run.path}: trial {missing[0]} was confirmed, but trials/ does not hold it.")
 
     # Before the first confirmation the search may go on, and choose others.
     chosen = sorted({*choose(trials, spec), *blocks}) if blocks else []
     rows = trials.rows(chosen)
-    of_chosen = (of_phase == "accuracy") & pc.field("trial").isin(pa.array(chosen, pa.int32()))
+    of_chosen = (pc.field("phase") == "accuracy") & pc.field("trial").isin(pa.array(chosen, pa.int32()))
     requests = _by_trial(read_arrow(run.path, "requests", where=of_chosen, columns=_REQUEST_COLUMNS))
     level = 1 - (1 - FAMILY_LEVEL) / (len(chosen) * len(spec.objectives)) if chosen else None
     finalists: list[Finalist] = []
@@ -112,7 +123,7 @@ def best(run_path: Path | str) -> Answer:
             level=level,
             family_level=FAMILY_LEVEL,
             finalists=tuple(finalists),
-            drift=run_drift(run, spec.metric),
+            drift=drift(),
         )
     finalists = _with_probabilities(finalists, blocks, spec)
     winner = next((finalist for finalist in finalists if finalist.obstacle is None), None)
@@ -136,19 +147,22 @@ def best(run_path: Path | str) -> Answer:
         pairs=shown.pairs,
         trial=shown.trial,
         point=shown.point,
-        memory=_memory(row, blocks[shown.trial]),
+        memory=_memory(row, blocks.get(shown.trial, [])),
         accuracy=shown.accuracy,
         soak=shown.soak,
         serve_args=list(row["serve_args"]),
         env={name: str(value) for name, value in object_of(run, row, "env").items()},
         finalists=tuple(finalists),
-        drift=run_drift(run, spec.metric),
+        drift=drift(),
     )
 
 
 def choose(trials: TrialColumns, spec: RunSpec) -> list[int]:
     """Trials that the sweep confirms, no point twice, the baseline itself left out."""
-    rows = trials.best_of_each_point(1.0 if spec.minimize else -1.0)
+    sign = 1.0 if spec.minimize else -1.0
+    if len(spec.objectives) == 1:
+        return list(itertools.islice(_best_points(trials, spec, sign), spec.confirm_points))
+    rows = trials.best_of_each_point(sign)
     fixed = {name: spec.baseline.get(name) for name in spec.knobs if name not in spec.load_knobs}
     like_baseline = [
         code
@@ -161,10 +175,19 @@ def choose(trials: TrialColumns, spec: RunSpec) -> list[int]:
     )
 
 
+def _best_points(trials: TrialColumns, spec: RunSpec, sign: float) -> Iterator[int]:
+    """The best trial of each point but the baseline, the best first."""
+    seen: set[Hashable] = set()
+    for row, point in trials.best_first(sign):
+        key = point_key(point)
+        if key not in seen and point != spec.baseline_point(point):
+            seen.add(key)
+            yield int(trials.numbers[row])
+
+
 def _importance(trials: TrialColumns, spec: RunSpec) -> dict[str, float] | None:
     taken = spread(len(trials.numbers))
-    points = [trials.points[code] for code in trials.codes[taken].tolist()]
-    return knob_importance(points, trials.ratios[taken].tolist(), [way for _, way in spec.objectives])
+    return knob_importance(trials.points_of(taken), trials.ratios[taken].tolist(), [way for _, way in spec.objectives])
 
 
 def _obstacles(finalists: Iterable[Finalist]) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from orchestrator.measurement.stats import baseline_drift
 from orchestrator.measurement.stats.drift import MIN_BLOCKS
-from orchestrator.records import FULL_FIDELITY, RunFolder, read_arrow
+from orchestrator.records import RunFolder, codes_of, read_columns, rows_with
 
 TOLERANCE = 0.05
 """A proven drift beyond this share is told. Pairs cancel it; absolute values of the run do not."""
+
+_FILTERED: Final = ("role", "phase", "fidelity", "dropped")
 
 
 @dataclass(frozen=True)
@@ -33,34 +33,35 @@ class RunDrift:
     is_large: bool
 
 
-def run_drift(run: RunFolder, metric: str) -> RunDrift | None:
-    """Drift on the engine, and under the load, with the most blocks at the baseline; None with fewer than 6 of them."""
-    where = (pc.field("role") == "baseline") & ~pc.field("dropped") & pc.field("phase").isin(["search", "confirm"])
-    where = where & FULL_FIDELITY & (pc.field(metric) > 0)
-    keys = ["engine_id", "point"]
-    columns, coded = [*keys, metric, "started_at"], [*keys, "phase"]
-    blocks: pa.Table = read_arrow(run.path, "blocks", where=where, columns=columns, as_codes=coded)
-    if not blocks.num_rows:
+def run_drift(run: RunFolder, metric: str, *, is_one_load: bool = False) -> RunDrift | None:
+    """Drift on the engine, and under the load, with the most blocks at the baseline; None with fewer than 6 of them.
+
+    Args:
+        is_one_load: Whether the load is the same in the whole run, so that the baseline has one point. The points, the
+            largest part of what is read, are then left alone.
+    """
+    keys = ["engine_id"] if is_one_load else ["engine_id", "point"]
+    blocks = read_columns(run.path, "blocks", [*keys, *_FILTERED, metric, "started_at"])
+    values = np.asarray(blocks[metric], dtype=np.float64)
+    counted = rows_with(blocks["role"], "baseline") & rows_with(blocks["phase"], "search", "confirm")
+    counted &= rows_with(blocks["fidelity"], None, "full") & ~np.asarray(blocks["dropped"]) & (values > 0)
+    if not counted.any():
         return None
-    # Under another load its figures differ without any drift.
-    engines, points = (_codes(blocks[key]) for key in keys)
-    group = engines * (points.max() + 1) + points
-    times = np.asarray(blocks["started_at"].cast(pa.int64()), dtype=np.int64)
-    order = np.argsort(times, kind="stable")
-    _, first, counts = np.unique(group[order], return_index=True, return_counts=True)
+    engines, names = codes_of(blocks["engine_id"])
+    group = engines[counted]
+    if not is_one_load:
+        # Under another load its figures differ without any drift.
+        points = codes_of(blocks["point"])[0][counted]
+        group = np.unique(group * (points.max() + 1) + points, return_inverse=True)[1]
+    times = np.asarray(blocks["started_at"].cast(pa.int64()), dtype=np.int64)[counted]
+    sizes = np.bincount(group)
     # Of several with as many blocks the one that began first.
-    chosen = first[np.lexsort((first, -counts))[0]]
-    own = order[group[order] == group[order[chosen]]]
+    rows = np.flatnonzero((sizes == sizes.max())[group])
+    own = np.flatnonzero(group == group[rows[np.argmin(times[rows])]])
+    own = own[np.argsort(times[own], kind="stable")]
     seconds = times[own] / 1e6
     if len(own) < MIN_BLOCKS or not (np.diff(seconds) > 0).all():
         return None
-    values = np.asarray(blocks[metric], dtype=np.float64)[own]
-    engine = blocks["engine_id"][int(own[0])].as_py()
-    found = baseline_drift(values, seconds)
+    engine = names[int(engines[counted][own[0]])].as_py()
+    found = baseline_drift(values[counted][own], seconds)
     return RunDrift(engine, len(own), found.change, found.low, found.high, found.exceeds(TOLERANCE))
-
-
-def _codes(column: pa.ChunkedArray[Any]) -> NDArray[np.int64]:
-    """Whole numbers that are equal where the texts are."""
-    coded: Any = column.unify_dictionaries().combine_chunks()
-    return np.asarray(coded.indices, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -15,13 +15,22 @@ from numpy.typing import NDArray
 from orchestrator.analysis.confirmed import Row
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.errors import ChunksmithError
-from orchestrator.records import FULL_FIDELITY, RunFolder, parse_objects, read_arrow
+from orchestrator.records import (
+    FULL_FIDELITY,
+    RunFolder,
+    codes_of,
+    parse_object,
+    parse_objects,
+    read_arrow,
+    read_columns,
+    rows_with,
+)
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
-_COLUMNS = ("trial", "outcome", "failure", "ratio", "point")
-_CODED = ("outcome", "failure", "point", "objectives")
+_COLUMNS = ("trial", "fidelity", "outcome", "failure", "ratio", "point")
+_RATIOS = "objectives.ratio"
 
 
 @dataclass(frozen=True)
@@ -54,30 +63,32 @@ class TrialColumns:
             ChunksmithError: A trial is recorded twice, or with another objective than the spec's.
         """
         _require_objective(run, spec)
-        several = len(spec.objectives) > 1
-        columns = [*_COLUMNS, "objectives"] if several else _COLUMNS
-        table = read_arrow(run.path, "trials", where=FULL_FIDELITY, columns=columns, as_codes=_CODED)
+        is_one = len(spec.objectives) == 1
+        table = read_columns(run.path, "trials", _COLUMNS if is_one else (*_COLUMNS, _RATIOS))
+        if not (is_full := rows_with(table["fidelity"], None, "full")).all():
+            table = table.filter(pa.array(is_full))
         recorded = _integers(table["trial"])
         order = np.argsort(recorded, kind="stable")
         if (twice := np.flatnonzero(np.diff(recorded[order]) == 0)).size:
             raise ChunksmithError(f"{run.path}: trials/ holds trial {recorded[order][twice[0]]} twice.")
-        counts = {"trials": _count(table["outcome"]), "failures": _count(table["failure"].drop_null())}
-        complete = table.filter((pc.field("outcome") == "complete") & pc.is_valid(pc.field("ratio")))
-        numbers = _integers(complete["trial"])
-        order = np.argsort(numbers, kind="stable")
-        points: Any = complete["point"].unify_dictionaries().combine_chunks()
-        codes = _integers(points.indices)[order]
+        # Rows of the complete ones, in the order of their numbers.
+        rows = order[(rows_with(table["outcome"], "complete") & np.asarray(table["ratio"].is_valid()))[order]]
+        codes, points = codes_of(table["point"])
+        codes = codes[rows]
         # The dictionary holds the points of the other trials, too.
-        is_used = np.bincount(codes, minlength=len(points.dictionary)) > 0
-        ratios = _objectives(run, complete, numbers, spec) if several else complete["ratio"].to_numpy()[:, None]
+        is_used = np.bincount(codes, minlength=len(points)) > 0
+        if is_one:
+            ratios = np.asarray(table["ratio"], dtype=np.float64)[rows, None]
+        else:
+            ratios = _objectives(run, table[_RATIOS], rows, recorded, spec)
         return cls(
             run=run,
-            recorded=np.sort(recorded),
-            counts=counts,
-            numbers=numbers[order],
-            ratios=np.asarray(ratios[order], dtype=np.float64),
+            recorded=recorded[order],
+            counts={"trials": _count(table["outcome"]), "failures": _count(table["failure"].drop_null())},
+            numbers=recorded[rows],
+            ratios=ratios,
             codes=np.cumsum(is_used)[codes] - 1,
-            texts=tuple(points.dictionary.filter(pa.array(is_used)).to_pylist()),
+            texts=tuple(map(str, points.filter(pa.array(is_used)).to_pylist())),
         )
 
     @cached_property
@@ -92,19 +103,49 @@ class TrialColumns:
             self.texts, where=lambda code: f"{self.run.path}: trial {self.numbers[first[code]]}: point"
         )
 
+    def best_first(self, sign: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Row and point of the best trial of each text, by the first ratio, the best first; equal ones in the order of
+        their numbers. Only the points that are asked for are read from their texts.
+
+        Args:
+            sign: 1 where less is better, -1 where more is.
+
+        Raises:
+            ChunksmithError: As ``points``.
+        """
+        for row in self._best_of_each(self.codes, len(self.texts), sign):
+            code = int(self.codes[row])
+            where = f"{self.run.path}: trial {self.numbers[row]}: point"
+            yield int(row), parse_object(self.texts[code], where=where)
+
+    def points_of(self, rows: Integers) -> list[dict[str, Any]]:
+        """Points of some trials.
+
+        Raises:
+            ChunksmithError: As ``points``.
+        """
+        texts = [self.texts[code] for code in self.codes[rows].tolist()]
+        return parse_objects(texts, where=lambda at: f"{self.run.path}: trial {self.numbers[rows[at]]}: point")
+
     def best_of_each_point(self, sign: float) -> Integers:
         """Rows of the trials with the best first ratio of their point, the best first, no point twice.
 
         Args:
             sign: 1 where less is better, -1 where more is.
         """
-        # Stable, and the rows are in the order of their numbers: of equal ratios the first trial comes first.
-        order = np.argsort(sign * self.ratios[:, 0], kind="stable")
         groups = np.array(_groups(self.points), dtype=np.int64)
-        first = np.empty(len(groups), dtype=np.int64)
-        # Of several assignments to one place the last stays: backwards, that of the best trial.
-        first[groups[self.codes[order]][::-1]] = np.arange(len(order))[::-1]
-        return order[np.sort(first[: groups.max(initial=-1) + 1])]
+        return self._best_of_each(groups[self.codes], int(groups.max(initial=-1)) + 1, sign)
+
+    def _best_of_each(self, groups: Integers, count: int, sign: float) -> Integers:
+        """Rows of the best trial of each group, a number below ``count``, the best first."""
+        losses = sign * self.ratios[:, 0]
+        best = np.full(count, np.inf)
+        np.minimum.at(best, groups, losses)
+        rows = np.flatnonzero(losses == best[groups])
+        first = np.empty(count, dtype=np.int64)
+        # Of several assignments to one place the last stays: backwards, that of the first trial.
+        first[groups[rows][::-1]] = rows[::-1]
+        return np.asarray(first[np.lexsort((first, best))], dtype=np.int64)
 
     def with_values(self, values: Mapping[str, Any]) -> Integers:
         """Codes of the points that have all these values; a knob that a point lacks is null."""
@@ -161,14 +202,17 @@ def _count(column: pa.ChunkedArray[Any]) -> dict[str, int]:
     return {str(one["values"]): one["counts"] for one in counted.to_pylist()}
 
 
-def _objectives(run: RunFolder, complete: pa.Table, numbers: Integers, spec: RunSpec) -> Floats:
-    """Ratios of every objective."""
-    lists = complete["objectives"].combine_chunks()
-    sizes = pc.fill_null(pc.list_value_length(lists), 1).to_numpy(zero_copy_only=False)
+def _objectives(
+    run: RunFolder, column: pa.ChunkedArray[Any], rows: Integers, numbers: Integers, spec: RunSpec
+) -> Floats:
+    """Ratios of every objective in some rows. ``numbers`` are those of all trials, row by row."""
+    lists: Any = column.combine_chunks()
+    sizes = np.asarray(pc.fill_null(pc.list_value_length(lists), 1))[rows]
     if (wrong := np.flatnonzero(sizes != len(spec.objectives))).size:
         raise ChunksmithError(
-            f"{run.path}: trial {numbers[wrong[0]]} has {sizes[wrong[0]]} objectives, "
+            f"{run.path}: trial {numbers[rows[wrong[0]]]} has {sizes[wrong[0]]} objectives, "
             f"but {run.spec.name} says {len(spec.objectives)}."
         )
-    flat = pc.struct_field(pc.list_flatten(lists), "ratio").to_numpy(zero_copy_only=False)
-    return np.asarray(flat, dtype=np.float64).reshape(-1, len(spec.objectives))
+    flat = np.asarray(pc.struct_field(lists.values, "ratio"), dtype=np.float64)
+    places = np.asarray(lists.offsets)[rows, None] + np.arange(len(spec.objectives))
+    return np.asarray(flat[places], dtype=np.float64)

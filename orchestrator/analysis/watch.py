@@ -30,6 +30,7 @@ class TrialNews:
         ratio: To the baseline; None without one. ``low`` and ``high`` are the ends of its interval.
         pairs: Pairs behind it.
         is_best: Whether no trial before it was better.
+        done: Trials that have ended, this one included.
     """
 
     number: int
@@ -41,6 +42,7 @@ class TrialNews:
     high: float | None
     pairs: int
     is_best: bool
+    done: int
 
 
 @dataclass
@@ -56,7 +58,6 @@ class Watch:
 
     path: Path
     trials: int | None = None
-    done: int = 0
     _seen: dict[int, str] = field(default_factory=dict)
     _best: float | None = None
     _version: int = -1
@@ -69,6 +70,11 @@ class Watch:
             raise UserError(f"{self.run.spec}: cannot read: {error}") from error
         trials = spec.get("trials") if isinstance(spec, dict) else None
         self.trials = trials if isinstance(trials, int) else None
+
+    @property
+    def done(self) -> int:
+        """Trials that have ended, as far as was looked."""
+        return len(self._seen)
 
     @property
     def is_running(self) -> bool:
@@ -88,7 +94,7 @@ class Watch:
                 continue
             self._seen[number] = row["outcome"]
             yield self._news(number, row)
-        self.done, self._version = len(self._seen), version
+        self._version = version
 
     def _news(self, number: int, row: dict[Any, Any]) -> TrialNews:
         ratio, minimize = row["ratio"], row["direction"] == "minimize"
@@ -107,4 +113,5 @@ class Watch:
             high=row["ratio_high"],
             pairs=int(row["pairs"]),
             is_best=is_best,
+            done=self.done,
         )

@@ -36,7 +36,7 @@ from orchestrator.errors import ChunksmithError
 
 _DISK_ERRORS = frozenset({errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS})
 
-_OF_REPORT = frozenset({"jinja2", "plotly"})
+_OF_REPORT = frozenset({"jinja2", "kaleido", "plotly"})
 """Libraries of the extra ``report``."""
 
 app = typer.Typer(

@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.arguments import AsJson, complete_run
+from orchestrator.cli.arguments import AsJson, run_argument
 from orchestrator.cli.output import note
 
 
 def compare(
-    before: Annotated[
-        Path, typer.Argument(help="Folder of the earlier run.", show_default=False, autocompletion=complete_run)
-    ],
-    after: Annotated[
-        Path, typer.Argument(help="Folder of the later run.", show_default=False, autocompletion=complete_run)
-    ],
+    before: Annotated[Path, run_argument("Folder of the earlier run, or its address.")],
+    after: Annotated[Path, run_argument("Folder of the later run, or its address.")],
     json_: AsJson = False,
 ) -> None:
     """Compare two runs point by point, for instance before and after an upgrade of vLLM; regressions come first.

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.arguments import RunArgument
+from orchestrator.cli.arguments import RunFolderArgument
 from orchestrator.cli.output import is_quiet
 
 
 def dashboard(
-    run: RunArgument,
+    run: RunFolderArgument,
     host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from here alone.")] = (
         "127.0.0.1"
     ),

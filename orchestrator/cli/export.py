@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.arguments import RunArgument, complete_from
 from orchestrator.cli.output import note
+from orchestrator.errors import ChunksmithError
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.export import Deployment, Placement
 
 _FORMATS = ("vllm-serve", "yaml", "kubernetes", "ray-serve", "llm-d")
 
@@ -36,6 +40,12 @@ def export(
     check: Annotated[
         bool, typer.Option("--check", help="Let the installed vLLM parse the arguments first (some seconds).")
     ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Start it and the baseline under vllm serve first, and measure the ratio again (minutes)."
+        ),
+    ] = False,
 ) -> None:
     """Write the winner of a run as a script, a config file or a manifest.
 
@@ -57,6 +67,8 @@ def export(
 
         version = check_arguments([where.model or what.model, *what.words], what.env)
         note(f"checked: vLLM {version} accepts the arguments", err=True)
+    if measure:
+        _measure(run, what, where)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -66,6 +78,17 @@ def export(
     if format_ == "vllm-serve" and output.is_file():
         output.chmod(0o755)
     note(f"{output}: trial {what.trial}, {what.verdict}", err=True)
+
+
+def _measure(run: Path, what: Deployment, where: Placement) -> None:
+    """Measure, and say what was found. Raises ChunksmithError when it contradicts the run."""
+    from orchestrator.cli.export_measure import lines, measure
+
+    found = measure(run, what, where)
+    if found.is_contradiction:
+        raise ChunksmithError("; ".join(lines(found)))
+    for line in lines(found):
+        typer.echo(line, err=True)
 
 
 def _name_of(study: str) -> str:

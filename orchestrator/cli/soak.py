@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.arguments import AsJson, RunArgument
+from orchestrator.cli.arguments import AsJson, RunFolderArgument
 from orchestrator.cli.output import progress_console
 from orchestrator.cli.ray_options import auth_mode, stop_on_sigterm
 from orchestrator.errors import ChunksmithError, UserError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def soak(
-    run: RunArgument,
+    run: RunFolderArgument,
     trial: Annotated[int | None, typer.Option(min=0, help="Trial to soak; the winner if omitted.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the run's spec says if omitted.")] = None,
     address: Annotated[

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,6 +62,13 @@ def sweep(
         str | None,
         typer.Option(help="Where Optuna keeps the study, in place of the spec's storage: journal, or a URL."),
     ] = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a folder in an object storage, s3://BUCKET/FOLDER, to which the records go too, in place "
+            "of the spec's mirror; none for no mirror."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and environment of every engine; start nothing.")
     ] = False,
@@ -75,7 +84,7 @@ def sweep(
         _print_engines(spec)
         return
     auth = auth_mode(ray_auth)
-    folder, resolved, made_here = _open(spec, run, resume, trials, storage)
+    folder, resolved, made_here = _open(spec, run, resume, trials, storage, mirror)
     console = progress_console(as_json=as_json)
     go_on = resume_command(folder.path, address=address, ray_auth=ray_auth, parallel=parallel)
     try:
@@ -134,13 +143,14 @@ def _run(
         progress.engine_state(f"starting {engine.engine_id} (log: {engine.log_path})")
         return engine
 
-    with progress:
+    with _mirrored(folder, spec, progress.say), progress:
         progress.engine_state("starting Ray" if address is None else f"joining Ray at {address}")
         # Inside, because `ray.init` sets a handler of its own, which ends the process.
         with ray_session(address, auth_mode=auth, dashboard_port=dashboard_port), stop_on_sigterm():
             # With an engine-scope knob the baseline's engine stays warm beside the candidate's, if both fit.
             wanted = 2 if len(spec.search_space().groups()) > 1 else 1
-            engines = engines_that_fit(wanted, cpus=spec.resources.cpus, gpus=spec.resources.gpus)
+            has, growth_s = spec.resources, limits.growth_s
+            engines = engines_that_fit(wanted, cpus=has.cpus, gpus=has.gpus, nodes=nodes, growth_s=growth_s)
             if engines < wanted:
                 progress.say("the cluster has room for one engine: pairs across two are measured in alternated starts")
             room = room_for(spec, engines, parallel=parallel, is_local=address is None, say=progress.say)
@@ -148,18 +158,35 @@ def _run(
             Sweep(spec, folder, make_engine, progress, engines=engines, make_lab=make_lab, room=room).run()
 
 
+def _mirrored(folder: RunFolder, spec: SweepSpec, say: Callable[[str], None]) -> AbstractContextManager[object]:
+    """While it is entered, what is recorded goes to the spec's mirror too."""
+    from orchestrator.records.remote import Following, open_mirror
+
+    if spec.mirror is None:
+        return nullcontext()
+    return Following(folder, open_mirror(folder, spec.mirror), say, partial(typer.echo, err=True))
+
+
 def _open(
-    spec_path: Path | None, run: Path | None, resume: bool, trials: int | None, storage: str | None
+    spec_path: Path | None,
+    run: Path | None,
+    resume: bool,
+    trials: int | None,
+    storage: str | None,
+    mirror: str | None = None,
 ) -> tuple[RunFolder, SweepSpec, bool]:
     """The run folder, the spec to go by, and whether the folder was made here. A new run gets its resolved spec."""
-    from orchestrator.records import RunFolder, write_text_atomic
+    from orchestrator.records import RunFolder
+    from orchestrator.records.remote import Claim, checked
     from orchestrator.records.store import Place
     from orchestrator.sweep import load_spec
 
     given = load_spec(spec_path) if spec_path is not None else None
     if given is not None and trials is not None:
         given = given.model_copy(update={"trials": trials})
-    at = {} if storage is None else {"storage": _checked_storage(storage)}
+    at: dict[str, str | None] = {} if storage is None else {"storage": _checked_storage(storage)}
+    if mirror is not None:
+        at["mirror"] = None if mirror == "none" else checked(mirror, where="--mirror")
     if given is not None:
         given = given.model_copy(update=at)
     if not resume:
@@ -167,13 +194,7 @@ def _open(
             raise UserError("sweep: give a spec, for instance search_spaces/cpu_demo.yaml, or --resume")
         path = run or DEFAULT_RUNS / given.study
         made_here = not path.exists()
-        folder = RunFolder.create(path)
-        try:
-            write_text_atomic(folder.spec, given.to_yaml())
-        except ChunksmithError:
-            _remove(folder, made_here)
-            raise
-        return folder, given, made_here
+        return RunFolder.create(path, spec=given.to_yaml()), given, made_here
     if run is None:
         run = DEFAULT_RUNS / given.study if given is not None else _latest_run()
     folder = RunFolder.open(run)
@@ -181,8 +202,11 @@ def _open(
     if (place := Place.read(folder)).run:
         # A database that was moved is where the last process found it.
         recorded = recorded.model_copy(update={"storage": place.address})
-    recorded = recorded.model_copy(update=at)
+    # A mirror is no part of the study: it may come, and go elsewhere.
+    last = (given and given.mirror) or Claim.read(folder).target or recorded.mirror
+    recorded = recorded.model_copy(update={"mirror": last, **at})
     if given is not None:
+        given = given.model_copy(update={"mirror": recorded.mirror})
         _require_same(given, recorded, spec_path, folder)
         # What is recorded has no password.
         recorded = recorded.model_copy(update={"storage": given.storage})

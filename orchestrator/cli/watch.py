@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.arguments import RunArgument
+from orchestrator.cli.arguments import RunFolderArgument
 from orchestrator.cli.output import is_quiet, note
 
 
 def watch(
-    run: RunArgument,
+    run: RunFolderArgument,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print what there is, and end.")] = False,
     json_: Annotated[
@@ -59,8 +59,10 @@ def _line(news: object, trials: int | None) -> str:
     from orchestrator.cli.tables import interval, point_text
 
     assert isinstance(news, TrialNews)
-    head = f"trial {news.number + 1}" + (f" of {trials}" if trials else "") + f": {point_text(news.point)}: "
+    count = f"{news.done} of {trials}" if trials else str(news.done)
+    text = f"trial {news.number} ({count}): {point_text(news.point)}: "
     if news.ratio is None or news.low is None or news.high is None:
-        return head + news.outcome + (f": {news.failure}" if news.failure else "")
-    text = f"{head}{news.ratio:.3f} ({interval(news.low, news.high)}) of the baseline, {news.pairs} pairs"
+        text += news.outcome + (f": {news.failure}" if news.failure else "")
+    else:
+        text += f"{news.ratio:.3f} ({interval(news.low, news.high)}) of the baseline, {news.pairs} pairs"
     return f"{text}; best so far" if news.is_best else text

@@ -13,7 +13,7 @@ from orchestrator.planning.chunks import (
 from orchestrator.planning.context import ContextChunk, ContextPlan, plan_context_chunks
 from orchestrator.planning.fcfs import Share, fcfs_steps
 from orchestrator.planning.layers import LAYER_TYPES, LayerType
-from orchestrator.planning.picture import plans_svg
+from orchestrator.planning.picture import context_svg, plans_svg
 from orchestrator.planning.plans import LAUNCH_ROWS, Chunk, ChunkPlan
 from orchestrator.planning.step import StepPlanner, planner_of, step_planner
 from orchestrator.planning.workspace import (
@@ -44,6 +44,7 @@ __all__ = [
     "WorstBatch",
     "align_workspace",
     "area_limit",
+    "context_svg",
     "dense_workspace_rows",
     "fcfs_steps",
     "fixed_chunks",

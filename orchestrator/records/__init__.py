@@ -1,6 +1,7 @@
 """The run folder, its tables and their schemas. Needs neither Ray, torch nor vLLM."""
 
 from orchestrator.records.atomic import write_text_atomic
+from orchestrator.records.columns import codes_of, read_columns, rows_with
 from orchestrator.records.folder import RunFolder
 from orchestrator.records.provenance import collect
 from orchestrator.records.reader import (
@@ -26,12 +27,15 @@ __all__ = [
     "RunFolder",
     "SoakRecord",
     "SoakState",
+    "codes_of",
     "collect",
     "parse_object",
     "parse_objects",
     "read_arrow",
+    "read_columns",
     "read_table",
     "read_trials",
+    "rows_with",
     "soak_path",
     "to_pandas",
     "write_parts",

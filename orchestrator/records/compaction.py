@@ -26,7 +26,7 @@ from orchestrator.records import manifest
 from orchestrator.records.atomic import sync_folder
 from orchestrator.records.folder import RunFolder
 from orchestrator.records.manifest import Entry
-from orchestrator.records.parts import Part, parts_of, to_metadata
+from orchestrator.records.parts import UNREADABLE, Part, parts_of, to_metadata
 from orchestrator.records.schemas import SCHEMAS
 from orchestrator.records.table_folder import PREFIX, damaged, files_of, next_number, read_parts
 
@@ -143,7 +143,7 @@ def _compact(run: RunFolder, table: str) -> Compacted:
 def _rows(path: Path) -> int:
     try:
         return pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise damaged(path) from error
 
 
@@ -153,7 +153,7 @@ def by_kind(files: Sequence[Path]) -> dict[str, list[Path]]:
     for path in files:
         try:
             parts = parts_of(pq.read_metadata(path), path.stem)
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             raise damaged(path) from error
         for kind in {part.order[0] for part in parts}:
             kinds.setdefault(kind, []).append(path)

@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 
 from orchestrator.errors import ChunksmithError, UserError, unknown_name
 from orchestrator.records.folder import RunFolder
+from orchestrator.records.masking import mask, mask_all
 from orchestrator.records.migrations import as_present
+from orchestrator.records.parts import UNREADABLE
 from orchestrator.records.reader import require_known_versions
 from orchestrator.records.schemas import SCHEMAS
 from orchestrator.records.table_folder import damaged, files_of
@@ -47,13 +49,14 @@ def export(run: RunFolder, target: Path | str, *, form: str, tables: Sequence[st
         if table not in SCHEMAS:
             raise unknown_name("table", table, SCHEMAS)
     filesystem, folder = _open_target(str(target))
+    shown = mask(str(target))
     try:
         filesystem.create_dir(folder, recursive=True)
         for table in tables:
             _export(run, table, filesystem, f"{folder}/{table}.{form}")
     except OSError as error:
-        raise ChunksmithError(f"{target}: cannot write: {' '.join(str(error).split())}.") from error
-    return [f"{str(target).rstrip('/')}/{table}.{form}" for table in tables]
+        raise ChunksmithError(f"{shown}: cannot write: {mask_all(' '.join(str(error).split()))}.") from error
+    return [f"{shown.rstrip('/')}/{table}.{form}" for table in tables]
 
 
 def _open_target(target: str) -> tuple[pa_fs.FileSystem, str]:
@@ -76,9 +79,11 @@ def _open_target(target: str) -> tuple[pa_fs.FileSystem, str]:
 
         other, path_there = fsspec.core.url_to_fs(target)
     except ImportError as error:
-        raise UserError(f"{target}: pip install fsspec, or the library for this kind of address: {error}") from error
+        raise UserError(
+            f"{mask(target)}: pip install fsspec, or the library for this kind of address: {mask_all(str(error))}"
+        ) from error
     except ValueError as error:
-        raise UserError(f"{target}: unknown kind of address: {error}") from error
+        raise UserError(f"{mask(target)}: unknown kind of address: {mask_all(str(error))}") from error
     handler = pa_fs.FSSpecHandler(other)  # type: ignore[abstract]
     return pa_fs.PyFileSystem(handler), path_there
 
@@ -95,7 +100,7 @@ def batches(run: RunFolder, table: str) -> Iterator[pa.Table]:
     for path in files_of(folder):
         try:
             data = pq.ParquetFile(path).read()
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             raise damaged(path) from error
         require_known_versions(folder, data)
         yield as_present(data, table)

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class Manifest:
     def add(self, *entries: Entry) -> None:
         """Add lines, and wait until they are on the disk."""
         size = os.fstat(self._descriptor).st_size
-        text = "".join(json.dumps(vars(entry)) + "\n" for entry in entries)
+        text = text_of(entries)
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             # A writer was killed inside its line.
             text = "\n" + text
@@ -110,11 +110,49 @@ def read(folder: Path) -> dict[str, list[Entry]]:
 
     A line that a kill cut off is skipped.
     """
-    found: dict[str, list[Entry]] = {}
     path = folder / NAME
-    if not path.exists():
-        return found
-    for line in path.read_bytes().splitlines():
+    return parse(path.read_bytes()) if path.exists() else {}
+
+
+def parse(content: bytes) -> dict[str, list[Entry]]:
+    """As ``read``, of a manifest's content."""
+    found: dict[str, list[Entry]] = {}
+    _take(found, content)
+    return found
+
+
+class Follower:
+    """Reads a manifest that grows: every time only what is new, as ``read`` would give it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._file, self._read = -1, 0
+        self._found: dict[str, list[Entry]] = {}
+
+    def read(self) -> dict[str, list[Entry]]:
+        """The entries until now."""
+        if not self._path.exists():
+            return {}
+        with self._path.open("rb") as file:
+            if self._file != (number := os.fstat(file.fileno()).st_ino):
+                # A compaction has put another folder here.
+                self._file, self._read, self._found = number, 0, {}
+            file.seek(self._read)
+            # Up to the last line's end: a writer may be inside the next.
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read += len(whole)
+        _take(self._found, whole)
+        return self._found
+
+
+def text_of(entries: Iterable[Entry]) -> str:
+    """A manifest with these entries."""
+    return "".join(json.dumps(vars(entry)) + "\n" for entry in entries)
+
+
+def _take(found: dict[str, list[Entry]], content: bytes) -> None:
+    for line in content.splitlines():
         entry = _entry(line)
         if entry is None:
             continue
@@ -122,7 +160,6 @@ def read(folder: Path) -> dict[str, list[Entry]]:
             found.setdefault(entry.file, []).append(entry)
         else:
             found.pop(entry.file, None)
-    return found
 
 
 def _entry(line: bytes) -> Entry | None:

@@ -6,13 +6,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 KEY: Final = "chunksmith.parts"
 """Metadata of a file: JSON, a list of ``[name, count, rows]``. Each stands for ``count`` parts of ``rows`` rows, whose
 names count up from ``name``: most parts are one trial each, and a file may hold many thousands."""
+
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
+"""What reading a damaged file raises. ValueError: a name in it need not be UTF-8 any more."""
+
+_MOST_PARTS: Final = 1 << 24
+"""Of one kind in a file; more cannot be."""
 
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 
@@ -47,16 +54,36 @@ def to_metadata(parts: Iterable[Part]) -> dict[str, str]:
 
 def parts_of(metadata: pq.FileMetaData, stem: str) -> list[Part]:
     """The parts of a file. One that names none, as files were before they had several, is a part itself; so is one that
-    somebody made of such a file, with other rows."""
+    somebody made of such a file, with other rows.
+
+    Raises:
+        pa.ArrowException: The file is damaged.
+    """
     text = (metadata.metadata or {}).get(KEY.encode())
     if text is None:
         return [Part(stem, metadata.num_rows)]
     parts = []
-    for name, count, rows in json.loads(text):
+    runs = _runs(text)
+    if sum(count * rows for _, count, rows in runs) != metadata.num_rows:
+        return [Part(stem, metadata.num_rows)]
+    for name, count, rows in runs:
         for _ in range(count):
             parts.append(Part(name, rows))
             name = _after(name)
-    return parts if sum(part.rows for part in parts) == metadata.num_rows else [Part(stem, metadata.num_rows)]
+    return parts
+
+
+def _runs(text: bytes) -> list[tuple[str, int, int]]:
+    """What ``to_metadata`` wrote."""
+    try:
+        runs: list[Any] = json.loads(text)
+        for name, count, rows in runs:
+            # Where a digit is damaged, a count may be anything.
+            if not isinstance(name, str) or not 0 <= int(count) <= _MOST_PARTS or not int(rows) >= 0:
+                raise ValueError(f"{name!r}: {count} parts of {rows} rows")
+    except (TypeError, ValueError) as error:
+        raise pa.ArrowInvalid(f"the names of its parts are damaged: {error}") from error
+    return [tuple(run) for run in runs]
 
 
 def summary(parts: Sequence[Part]) -> str:

@@ -15,6 +15,7 @@ from pandas.api.extensions import ExtensionDtype
 
 from orchestrator.errors import ChunksmithError
 from orchestrator.records.migrations import OLDEST, migrate
+from orchestrator.records.parts import UNREADABLE
 from orchestrator.records.schemas import SCHEMA_VERSION, SCHEMAS
 from orchestrator.records.table_folder import files_of, is_readable
 
@@ -99,7 +100,7 @@ def _read(
             # A compaction has put other files there since the folder was listed.
             if is_last:
                 raise ChunksmithError(f"{path}: files vanish while they are read.") from error
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             damaged = next((file for file in files_of(path) if not is_readable(file)), None)
             if damaged is None:
                 raise

@@ -25,7 +25,7 @@ from orchestrator.records import manifest
 from orchestrator.records.atomic import replace_file
 from orchestrator.records.manifest import Entry, Manifest
 from orchestrator.records.migrations import as_present
-from orchestrator.records.parts import Part, parts_of, to_metadata
+from orchestrator.records.parts import UNREADABLE, Part, parts_of, to_metadata
 
 FULL_BYTES: Final = 1 << 20
 """A file of this size takes no further part: rewriting it for every part would cost too much."""
@@ -92,6 +92,20 @@ def has(folder: Path, name: str) -> bool:
     try:
         with manifest.locked(folder) as log:
             return name in _index(folder, log).files
+    except OSError as error:
+        raise ChunksmithError(f"{folder}: cannot read: {error.strerror}.") from error
+
+
+def seal(folder: Path) -> None:
+    """Let the next part of this process begin a file: what the last one holds is to stay as it is. A part that is
+    written again still takes its own place.
+
+    Raises:
+        ChunksmithError: The file system refused.
+    """
+    try:
+        with manifest.locked(folder) as log:
+            _index(folder, log).has_room = False
     except OSError as error:
         raise ChunksmithError(f"{folder}: cannot read: {error.strerror}.") from error
 
@@ -173,10 +187,9 @@ def _read(path: Path, entries: Sequence[Entry]) -> tuple[pa.Table, list[Part]] |
         return None
     try:
         opened = pq.ParquetFile(pa.BufferReader(content))
-        data = as_present(opened.read(), path.parent.name)
-    except (pa.ArrowException, OSError):
+        return as_present(opened.read(), path.parent.name), parts_of(opened.metadata, path.stem)
+    except UNREADABLE:
         return None
-    return data, parts_of(opened.metadata, path.stem)
 
 
 def next_number(folder: Path) -> int:
@@ -197,9 +210,10 @@ def _build(folder: Path, log: Manifest) -> _Index:
     for path in files_of(folder):
         try:
             metadata = pq.read_metadata(path)
-        except (pa.ArrowException, OSError):
+            parts = parts_of(metadata, path.stem)
+        except UNREADABLE:
             continue
-        index.files |= {part.name: path.name for part in parts_of(metadata, path.stem)}
+        index.files |= {part.name: path.name for part in parts}
         if (number := _number(path.name)) > index.newest:
             index.newest, index.has_room = number, _has_room(path.stat().st_size, metadata.num_rows)
     if (number := next_number(folder) - 1) > index.newest:
@@ -221,10 +235,12 @@ def damaged(path: Path) -> ChunksmithError:
 def is_readable(path: Path) -> bool:
     """Whether all rows of a file can be read. One that is gone counts as readable."""
     try:
-        pq.ParquetFile(path).read()
+        file = pq.ParquetFile(path)
+        file.read()
+        parts_of(file.metadata, path.stem)
     except FileNotFoundError:
         return True
-    except (pa.ArrowException, OSError):
+    except UNREADABLE:
         return False
     return True
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.analysis.best import choose
@@ -139,6 +139,7 @@ def test_keys_are_equal_exactly_where_values_are(first: Any, second: Any) -> Non
 
 
 @settings(max_examples=30)
+@example(blocks=[(engine, "x", 1.0 + place / 8) for engine in "ab" for place in (0, 3, 1, 2, 5, 4)])
 @given(blocks=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(1, 9)), max_size=24))
 def test_the_same_drift(blocks: list[tuple[str, str, float]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -58,7 +58,8 @@ def test_the_command_ends_with_the_answer(tmp_path: Path, capsys: pytest.Capture
     run.finalist(1, 0.66)
     assert main(["watch", str(run.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("trial 2: mla_workspace_rows=256")
+    # The trial has one number, that of the records.
+    assert lines[0].startswith("trial 1 (1): mla_workspace_rows=256")
     assert lines[1].startswith("Winner: trial 1")
     with run.folder.lock():
         assert main(["watch", str(run.path), "--once"]) == 0

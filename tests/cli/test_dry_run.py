@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from orchestrator.cli import main
-from orchestrator.cli.dry_run import MOST_SHOWN
-from orchestrator.engines.vllm import QUIET_ENV
-from orchestrator.search.serve import serve_command
+from orchestrator.cli.dry_run import MOST_SHOWN, SOCKET
+from orchestrator.engines.serve import server_command
+from orchestrator.engines.vllm import QUIET_ENV, engine_environment
+from orchestrator.search.serve import engine_config, serve_command
 from tests.sweep.studies import content, make_spec
 
 SEVERAL: dict[str, Any] = {
@@ -48,6 +49,19 @@ def test_every_engine_is_a_command_with_its_environment(capsys: pytest.CaptureFi
         args, env = serve_command(spec.engine_config(), group)
         assert words[begin:] == ["vllm", "serve", *args]
         assert dict(word.split("=", 1) for word in words[:begin]) == {**QUIET_ENV, **env}
+
+
+def test_a_server_is_the_command_that_is_started(capsys: pytest.CaptureFixture[str], tiny_model_folder: Path) -> None:
+    changes = {**SEVERAL, "engine__kind": "vllm_serve", "model": str(tiny_model_folder)}
+    lines = printed(capsys, **changes)
+    spec = make_spec(**changes)
+    words = shlex.split(next(line for line in lines if "vllm serve" in line))
+    begin = words.index("vllm")
+    config = engine_config(spec.engine_config(), {})
+    assert words[begin:] == server_command(config, SOCKET)
+    assert dict(word.split("=", 1) for word in words[:begin]) == engine_environment(config)
+    # The model is a folder.
+    assert "HF_HUB_OFFLINE=1" in words[:begin]
 
 
 def test_of_many_engines_the_first_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

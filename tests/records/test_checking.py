@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from orchestrator.errors import ChunksmithError
 from orchestrator.records import RunFolder, manifest, read_arrow, read_table, table_folder, write_rows
@@ -56,7 +58,17 @@ def test_a_run_as_it_was_written_has_no_fault(run: RunFolder) -> None:
     assert faults(run) == []
 
 
-@pytest.mark.parametrize(("damage", "says"), [(flip, "checksum"), (cut, "cannot be read"), (edit, "checksum")])
+def rename(path: Path) -> None:
+    """A column's name, which is then no UTF-8."""
+    content = path.read_bytes()
+    place = content.index(b"schema_version")
+    path.write_bytes(content[:place] + b"\xed" + content[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [(flip, "checksum"), (cut, "cannot be read"), (edit, "checksum"), (rename, "cannot be read")],
+)
 def test_a_damaged_file_is_named_and_set_aside(run: RunFolder, damage: Callable[[Path], None], says: str) -> None:
     path = run.table("trials") / "merged-00000.parquet"
     damage(path)
@@ -131,3 +143,39 @@ def test_set_aside_names_are_not_taken_twice(run: RunFolder) -> None:
         faults(run, repair=True)
     assert len(list((run.path / "damaged" / "trials").iterdir())) == 2
     assert isinstance(read_arrow(run.path, "trials"), pa.Table)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    places=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=8),
+    share=st.none() | st.floats(0, 0.99),
+)
+def test_any_damage_is_named_and_nothing_else_is_lost(
+    run: RunFolder, places: list[tuple[int, int]], share: float | None
+) -> None:
+    path = run.table("trials") / "merged-00001.parquet"
+    whole = path.read_bytes()
+    content = bytearray(whole)
+    for place, change in places:
+        content[place % len(content)] ^= change
+    path.write_bytes(content if share is None else content[: int(share * len(content))])
+    try:
+        is_same = path.read_bytes() == whole
+        assert [fault.file for fault in faults(run)] == ([] if is_same else [path])
+        try:
+            read_table(run.path, "trials")
+        except ChunksmithError as error:
+            assert str(path) in str(error)  # noqa: PT017 - it may be read all the same
+        # Where nobody has a checksum, only what cannot be read is a fault.
+        (run.table("trials") / manifest.NAME).rename(run.path / "aside")
+        assert {fault.file for fault in faults(run)} <= {path}
+        (run.path / "aside").rename(run.table("trials") / manifest.NAME)
+        if not is_same:
+            (mended,) = faults(run, repair=True)
+            assert mended.mended is not None
+            assert sorted(read_table(run.path, "trials")["trial"]) == [0, 1]
+    finally:
+        shutil.rmtree(run.path / "damaged", ignore_errors=True)
+        path.write_bytes(whole)
+        with manifest.locked(path.parent) as log:
+            log.add(manifest.Entry.of(path.name, whole, []))

@@ -73,8 +73,8 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(run: RunFolder, 
         export(run, tmp_path / "out", form="csv", tables=["trial"])
     with pytest.raises(UserError, match="is a file"):
         export(run, run.table("trials") / "part-empty.parquet", form="csv")
-    with pytest.raises(UserError, match="unknown kind of address: Protocol not known: nope"):
-        export(run, "nope://x/y", form="csv")
+    with pytest.raises(UserError, match=r"^nope://u@x/y: unknown kind of address: Protocol not known: nope"):
+        export(run, "nope://u:hushhush@x/y", form="csv")
     (run.table("trials") / "bad.parquet").write_bytes(b"no")
     with pytest.raises(ChunksmithError, match=r"bad\.parquet: is damaged"):
         export(run, tmp_path / "out", form="csv", tables=["trials"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ChunksmithError, UserError
-from orchestrator.records import SCHEMAS, RunFolder
+from orchestrator.records import SCHEMAS, RunFolder, read_arrow
 from tests.records.rows import no_file_larger_than
 
 HOLD = """
@@ -22,6 +22,23 @@ with RunFolder(sys.argv[1]).lock():
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+CREATE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.records import RunFolder, folder
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[2] == "tables":
+    folder.write_text_atomic = die
+else:
+    RunFolder._publish = die
+RunFolder.create(sys.argv[1], spec="study: demo")
+"""
+"""Fault: a process that kills itself with its tables made, or with all made and nothing named."""
 
 
 def hold(run: RunFolder) -> subprocess.Popen[str]:
@@ -85,6 +102,46 @@ def test_a_full_disk_leaves_no_half_made_run(tmp_path: Path, existed: bool) -> N
     assert RunFolder.create(tmp_path / "run").is_run()
 
 
+@pytest.mark.parametrize(("step", "existed"), [("tables", False), ("all", False), ("all", True)])
+def test_a_creator_that_is_killed_leaves_no_run(tmp_path: Path, step: str, existed: bool) -> None:
+    path = tmp_path / "run"
+    if existed:
+        path.mkdir()
+    killed = subprocess.run([sys.executable, "-c", CREATE_AND_DIE, str(path), step], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = [one for one in (path if existed else tmp_path).iterdir() if one != path]
+    assert RunFolder(left).is_half_made
+    assert not RunFolder(left).is_run()
+    with pytest.raises(UserError, match="is not a run folder" if existed else "does not exist"):
+        RunFolder.open(path)
+    # Another process may be at it, until it is old.
+    run = RunFolder.create(path, spec="study: demo")
+    assert run.spec.read_text() == "study: demo"
+    assert left.exists()
+    os.utime(left, (0, 0))
+    if existed:
+        with run.lock():
+            pass
+    else:
+        RunFolder.create(tmp_path / "other")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_run_appears_whole(tmp_path: Path, existed: bool) -> None:
+    path = tmp_path / "runs" / "demo"
+    if existed:
+        path.mkdir(parents=True)
+        path.chmod(0o2750)
+    run = RunFolder.create(path, spec="study: demo")
+    assert sorted(entry.name for entry in path.iterdir()) == sorted([*SCHEMAS, "logs", "spec.yaml"])
+    assert [entry.name for entry in path.parent.iterdir()] == ["demo"]
+    for name in SCHEMAS:
+        assert read_arrow(run.path, name).num_rows == 0
+    if existed:
+        assert path.stat().st_mode & 0o7777 == 0o2750
+
+
 def test_of_two_that_create_one_run_the_second_is_turned_away(tmp_path: Path) -> None:
     """Both saw an empty folder; ``faulty_listing`` brings back the moment before the first had filled it."""
     first = RunFolder.create(tmp_path / "run")
@@ -96,7 +153,15 @@ def test_of_two_that_create_one_run_the_second_is_turned_away(tmp_path: Path) ->
         patch.setattr(Path, "iterdir", faulty_listing)
         with pytest.raises(UserError, match="another process has just created this run"):
             RunFolder.create(tmp_path / "run")
+    is_dir, exists = Path.is_dir, Path.exists
+    with pytest.MonkeyPatch.context() as patch:
+        # Or neither saw a folder.
+        patch.setattr(Path, "is_dir", lambda self: self != first.path and is_dir(self))
+        patch.setattr(Path, "exists", lambda self: self != first.path and exists(self))
+        with pytest.raises(UserError, match="another process has just created this run"):
+            RunFolder.create(tmp_path / "run")
     assert first.table("trials").is_dir()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
 
 
 def test_opening_names_the_nearest_run(tmp_path: Path) -> None:

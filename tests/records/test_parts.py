@@ -61,3 +61,12 @@ def test_a_file_that_names_none_is_a_part() -> None:
 )
 def test_names_in_a_few_words(names: list[str], says: str) -> None:
     assert summary([Part(name, 1) for name in names]) == says
+
+
+@pytest.mark.parametrize("text", ["[[", "5", '[["a"]]', '[["a",1,"x"]]', '[["a",9999999999999,0]]', '[["a",-1,-1]]'])
+def test_damaged_names_are_told_and_cost_no_time(text: str) -> None:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, pa.schema([("x", pa.int64())])) as writer:
+        writer.add_key_value_metadata({KEY: text})
+    with pytest.raises(pa.ArrowInvalid, match="the names of its parts are damaged"):
+        parts_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata, "x")

@@ -68,6 +68,17 @@ def test_a_large_file_takes_no_further_part(run: RunFolder, monkeypatch: pytest.
     assert write(run, 2) == "merged-00002.parquet"
 
 
+def test_a_sealed_file_takes_no_further_part_but_keeps_its_own(run: RunFolder) -> None:
+    folder = run.table("trials")
+    first = write_rows(run.path, "trials", "trial-00000", [plain_row("trials", trial=0)])
+    table_folder.seal(folder)
+    second = write_rows(run.path, "trials", "trial-00001", [plain_row("trials", trial=1)])
+    assert second == folder / "merged-00001.parquet" != first
+    assert write_rows(run.path, "trials", "trial-00000", [plain_row("trials", trial=0, attempt=1)]) == first
+    assert write_rows(run.path, "trials", "trial-00002", [plain_row("trials", trial=2)]) == second
+    assert set(read_arrow(run.path, "trials")["trial"].to_pylist()) == {0, 1, 2}
+
+
 def test_a_run_with_a_file_for_each_trial_goes_on(run: RunFolder) -> None:
     """As earlier versions wrote them."""
     folder = run.table("trials")

@@ -12,24 +12,33 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow.compute as pc
 from optuna.artifacts.exceptions import ArtifactNotFound
 
-from orchestrator.records import RunFolder, read_table
+from orchestrator.analysis.dashboard.plan_picture import plan_picture
+from orchestrator.records import RunFolder, parse_object, read_table
 
 _SPACE = uuid.UUID("6f6a3d0e-58a5-4c5c-9a55-0f5cf4c8a7d1")
 _TAIL = 64 * 1024
 """Bytes of the end of a log that are shown."""
 
-_KINDS = {"engine-log-tail.txt": "text/plain", "record.json": "application/json"}
+_LOG, _PLAN, _RECORD = "engine-log-tail.txt", "plan.svg", "record.json"
+_KINDS = {_LOG: "text/plain", _PLAN: "image/svg+xml", _RECORD: "application/json"}
 
 
 def _identifier(trial: int, name: str) -> str:
     return str(uuid.uuid5(_SPACE, f"{trial}/{name}"))
 
 
-def metas(trial: int, row: Mapping[Any, Any]) -> dict[str, str]:
-    """System attributes of a trial that name its artifacts, as ``optuna.artifacts.upload_artifact`` writes them."""
+def metas(trial: int, row: Mapping[Any, Any], *, with_plan: bool) -> dict[str, str]:
+    """System attributes of a trial that name its artifacts, as ``optuna.artifacts.upload_artifact`` writes them.
+
+    A trial is recorded before it is told: from then on it has them.
+
+    Args:
+        with_plan: Whether there is a picture of its plan.
+    """
+    absent = ({_LOG} if row["engine_log"] is None else set()) | (set() if with_plan else {_PLAN})
     found = {}
     for name, kind in _KINDS.items():
-        if name.startswith("engine-log") and row["engine_log"] is None:
+        if name in absent:
             continue
         identifier = _identifier(trial, name)
         meta = {"artifact_id": identifier, "filename": name, "mimetype": kind, "encoding": None}
@@ -57,7 +66,10 @@ class RunArtifacts:
         raise io.UnsupportedOperation("the dashboard of a run changes nothing")
 
     def _content(self, name: str, row: Mapping[Any, Any]) -> bytes:
-        if name == "record.json":
+        if name == _PLAN:
+            provenance = parse_object(self._run.provenance.read_text("utf-8"), where=str(self._run.provenance))
+            return plan_picture(self._run, provenance, int(row["trial"])).encode()
+        if name == _RECORD:
             of_trial = pc.field("trial") == int(row["trial"])
             rows = {
                 table: json.loads(

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.analysis.dashboard.artifacts import metas
+from orchestrator.analysis.dashboard.plan_picture import has_plan
 from orchestrator.analysis.report.facts import Facts, read_facts
 from orchestrator.analysis.report.figures import plots
 from orchestrator.errors import ChunksmithError
@@ -59,7 +60,8 @@ def read_overlay(run: RunFolder, trial_ids: Mapping[int, int]) -> Overlay:
     for row in facts.trials.astype(object).where(facts.trials.notna(), None).to_dict("records"):
         number = int(row["trial"])
         user[number] = _attributes(row)
-        system[number] = {CONSTRAINTS: [0.0 if row["outcome"] == "complete" else 1.0]} | metas(number, row)
+        system[number] = {CONSTRAINTS: [0.0 if row["outcome"] == "complete" else 1.0]}
+        system[number] |= metas(number, row, with_plan=has_plan(facts.spec, facts.provenance, row))
         if row["outcome"] == "lost":
             # The infrastructure's fault says nothing of the point.
             del system[number][CONSTRAINTS]
@@ -67,7 +69,7 @@ def read_overlay(run: RunFolder, trial_ids: Mapping[int, int]) -> Overlay:
             study |= _note(f"dashboard:{trial_ids[number]}:", _of_trial(facts, row))
     for plot in plots(facts):
         if plot.key in _PLOTS:
-            study |= _parts(f"dashboard:plot_data:{plot.title.replace(' ', '_')}:", plot.figure.to_json())
+            study |= _parts(f"dashboard:plot_data:{plot.title.replace(' ', '_')}:", plot.titled(plot.title).to_json())
     return Overlay(study, user, system)
 
 

@@ -46,6 +46,12 @@ class Plot:
     caption: str
     figure: go.Figure
 
+    def titled(self, title: str) -> go.Figure:
+        """A copy of the figure for where nothing stands around it."""
+        figure = go.Figure(self.figure)
+        figure.update_layout(title={"text": title, "x": 0.5, "font": {"size": 18}}, margin={"t": 64})
+        return figure
+
 
 def plots(facts: Facts) -> list[Plot]:
     """Every plot that the run has the figures for."""

@@ -1,6 +1,7 @@
 """Where a study is kept: Optuna's journal in the run folder, a database, or a storage proxy. Needs Optuna."""
 
-from orchestrator.records.store.address import JOURNAL, PASSWORD_ENV, Address, mask
+from orchestrator.records.masking import mask
+from orchestrator.records.store.address import JOURNAL, PASSWORD_ENV, Address
 from orchestrator.records.store.journal import open_journal, repair_journal
 from orchestrator.records.store.opening import open_storage
 from orchestrator.records.store.place import RUN_ATTR, Place

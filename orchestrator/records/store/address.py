@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
 from orchestrator.errors import UserError
+from orchestrator.records.masking import mask
 
 JOURNAL = "journal"
 """The address of a study that is kept in its own run folder."""
@@ -19,16 +19,6 @@ PGPASSFILE, do too."""
 _FORMS = "journal, postgresql://USER@HOST:PORT/DATABASE (or another database URL of SQLAlchemy), grpc://HOST:PORT"
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 """What SQLAlchemy would take for them is an older driver."""
-
-_IN_AUTHORITY = re.compile(r"(://[^:@/\s]*):\S*@")
-"""Up to the last ``@``, also where a password has characters that belong escaped."""
-
-_IN_QUERY = re.compile(r"([?&]password=)[^&#\s]*", re.IGNORECASE)
-
-
-def mask(text: str) -> str:
-    """A text without the password of any URL in it."""
-    return _IN_QUERY.sub(r"\1***", _IN_AUTHORITY.sub(r"\1@", text))
 
 
 @dataclass(frozen=True)

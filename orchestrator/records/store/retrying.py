@@ -9,7 +9,7 @@ from typing import TypeVar
 from optuna.exceptions import OptunaError
 
 from orchestrator.errors import ChunksmithError
-from orchestrator.records.store.address import mask
+from orchestrator.records.masking import mask
 
 T = TypeVar("T")
 

@@ -18,6 +18,8 @@ from optuna.trial import TrialState
 from orchestrator.analysis.dashboard import Dashboard
 from orchestrator.analysis.dashboard.view import ReadOnlyError, RunView
 from orchestrator.errors import UserError
+from tests.analysis.dashboard.planned import record
+from tests.analysis.dashboard.reach import require_this_host_alone
 from tests.analysis.runs import Run
 from tests.browsers import chromium
 
@@ -92,6 +94,16 @@ def test_artifacts_are_the_files_of_the_run(dashboard: Dashboard) -> None:
     assert json.loads(contents["record.json"])["trials"][0]["failure"] == "oom"
 
 
+def test_a_trial_with_a_plan_has_its_picture(run: Run) -> None:
+    record(run, 0, [2048], candidate={"workspace_rows": 256}, baseline={"workspace_rows": 1024})
+    with Dashboard(run.folder) as dashboard:
+        won, failed, _ = json.loads(get(dashboard, "/api/studies/0"))["trials"]
+        assert "plan.svg" not in {one["filename"] for one in failed["artifacts"]}
+        picture = next(one for one in won["artifacts"] if one["filename"] == "plan.svg")
+        assert picture["mimetype"] == "image/svg+xml"
+        assert b"4 chunks, 1,024 rows" in get(dashboard, f"/artifacts/0/0/{picture['artifact_id']}")
+
+
 def test_a_log_is_never_read_outside_the_run(run: Run, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     run.trial(1, outcome="failed", failure="oom", ratio=None, engine_log=str(tmp_path / "secret"))
@@ -122,6 +134,7 @@ def test_nothing_can_be_changed(dashboard: Dashboard, run: Run, method: str, pat
 
 def test_it_listens_on_the_loopback_alone(dashboard: Dashboard) -> None:
     assert dashboard.url.startswith("http://127.0.0.1:")
+    require_this_host_alone(int(dashboard.url.split(":")[2].partition("/")[0]))
 
 
 def test_a_taken_port_is_one_line(dashboard: Dashboard, run: Run) -> None:
@@ -141,6 +154,8 @@ def test_a_view_follows_the_records_and_the_study(run: Run) -> None:
     run.trial(2, outcome="infeasible", failure="slo", ratio=None)
     assert view.get_all_trials(0)[2].user_attrs["outcome"] == "infeasible"
     assert view.get_trial(2).system_attrs["constraints"] == [1.0]
+    # Its artifacts are there too, before it is told.
+    assert any(name.startswith("artifacts:") for name in view.get_trial(2).system_attrs)
     study = optuna.load_study(study_name="demo", storage=storage(run))
     study.tell(2, state=TrialState.FAIL)
     assert view.get_all_trials(0, states=(TrialState.FAIL,))[0].number == 2
