@@ -165,7 +165,7 @@ def _engine(wish: Wishes) -> str:
             '    OMP_NUM_THREADS: "1"   # more threads of a shared machine wait for each other',
             "    VLLM_CPU_OMP_THREADS_BIND: nobind",
             '    VLLM_CPU_KVCACHE_SPACE: "1"   # GiB',
-            "    # Fixed: glibc would move them with what a process has freed, and a fresh engine be slower than a retuned one.",
+            "    # Fixed, or glibc moves them, and a fresh engine is slower than a retuned one.",
             '    MALLOC_MMAP_THRESHOLD_: "33554432"',
             '    MALLOC_TRIM_THRESHOLD_: "2147483648"',
         ]
