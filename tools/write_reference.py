@@ -19,16 +19,16 @@ from orchestrator.cli.app import app
 from orchestrator.records import SCHEMA_VERSION, SCHEMAS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-NOT_RUN = {
-    "bench": "needs a server",
-    "dashboard": "serves until it is stopped",
-    "doctor": "imports all that a sweep needs",
-    "records fetch": "needs a bucket",
-    "records mirror": "needs a bucket",
-    "soak": "starts an engine",
-    "sweep": "a sweep of minutes",
+HOW_RUN = {
+    "bench": "runs in make soak with: server",
+    "dashboard": "runs with: lab-run, ctrl-c",
+    "doctor": "runs in make soak with: own-process",
+    "records fetch": "runs with: s3-with-runs",
+    "records mirror": "runs with: s3",
+    "soak": "runs in make soak with: engine",
+    "sweep": "runs in make soak with: short-sweeps",
 }
-"""Examples that the tests of the pages do not run, and why; the others they do."""
+"""What the tests of the pages need to run an example (tests/docs/providers.py); the others they run as they stand."""
 _WRITTEN = "This page is written from the code by `python -m tools.write_reference`."
 
 
@@ -41,8 +41,8 @@ def commands() -> str:
         lines += [f"## chunksmith {name}", "", *text.strip().splitlines(), ""]
         usage = " ".join(command.collect_usage_pieces(context))
         lines += ["```text", f"chunksmith {name} {usage}", "```", ""]
-        if name in NOT_RUN:
-            lines.append(f"<!-- not run: {NOT_RUN[name]} -->")
+        if name in HOW_RUN:
+            lines.append(f"<!-- {HOW_RUN[name]} -->")
         lines += ["```bash", example.strip(), "```", ""]
         lines += ["| argument or option | default | meaning |", "|---|---|---|"]
         for parameter in command.get_params(context):

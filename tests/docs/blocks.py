@@ -1,10 +1,17 @@
-"""The fenced blocks of the README and of the pages under docs."""
+"""The fenced blocks of the README and of the pages under docs, and the comments that say how each is run.
+
+A block without a comment on the line before is run as it stands. Otherwise the comment is one of
+
+- ``<!-- runs with: NEED, NEED -->``: what it needs is provided (``tests/docs/providers.py``);
+- ``<!-- runs in make soak with: NEED -->``: the same, among the long tests;
+- ``<!-- not run: REASON -->``: nothing here can run it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,18 +20,26 @@ LANGUAGES = {"bash", "python", "text", "yaml"}
 """``text`` is what a program printed, or a tree of files."""
 
 _FENCE = re.compile(r"^\s*```(?P<language>\w*)\s*$")
-_MARKER = re.compile(r"^<!-- not run: (?P<reason>.+) -->$")
+_COMMENT = re.compile(r"^<!-- (?:not run: (?P<reason>.+)|runs(?P<soak> in make soak)? with: (?P<needs>[\w, -]+)) -->$")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block. ``reason`` is why nobody runs it, from ``<!-- not run: REASON -->`` on the line before; else empty."""
+    """A block.
+
+    Attributes:
+        reason: Why nobody runs it; else empty.
+        needs: Names of what has to be provided.
+        in_soak: It takes too long for ``make test``.
+    """
 
     page: str
     line: int
     language: str
     text: str
-    reason: str
+    reason: str = ""
+    needs: tuple[str, ...] = ()
+    in_soak: bool = False
 
     @property
     def place(self) -> str:
@@ -35,6 +50,13 @@ class Block:
     def commands(self) -> list[str]:
         """The lines of a bash block, joined where they end with a backslash."""
         return [line for line in self.text.replace("\\\n", " ").splitlines() if line.strip() and line.strip()[0] != "#"]
+
+    def with_words(self, words: Mapping[str, str]) -> Block:
+        """The block with other words in place of those that a page can only give as examples."""
+        text = self.text
+        for word, ours in words.items():
+            text = text.replace(word, ours)
+        return replace(self, text=text)
 
 
 def blocks_of(path: Path) -> Iterator[Block]:
@@ -49,9 +71,17 @@ def blocks_of(path: Path) -> Iterator[Block]:
             begin = (number, fence["language"])
             continue
         first, language = begin
-        marker = _MARKER.match(lines[first - 1]) if first else None
         text = "\n".join(lines[first + 1 : number]) + "\n"
-        page = str(path.relative_to(ROOT))
-        yield Block(page, first + 1, language, text, marker["reason"] if marker else "")
+        block = Block(str(path.relative_to(ROOT)), first + 1, language, text)
+        yield _commented(block, lines[first - 1] if first else "")
         begin = None
     assert begin is None, f"{path}: a block that does not end"
+
+
+def _commented(block: Block, line: str) -> Block:
+    if not line.startswith("<!--"):
+        return block
+    comment = _COMMENT.match(line)
+    assert comment is not None, f"{block.place}: a comment that says nothing known: {line}"
+    needs = tuple(name.strip() for name in (comment["needs"] or "").split(",") if name.strip())
+    return replace(block, reason=comment["reason"] or "", needs=needs, in_soak=comment["soak"] is not None)

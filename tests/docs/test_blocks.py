@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
+import re
 import shutil
-import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,31 +14,24 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.cli import main
 from orchestrator.errors import UserError
 from orchestrator.sweep import SweepSpec, load_spec
 from tests.analysis.runs import Run
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of
+from tests.docs.providers import PROVIDERS, provided
 
 NOT_RUN = {
-    "README.md": 2,
-    "docs/concepts/fidelity.md": 1,
-    "docs/how-to/bench.md": 1,
     "docs/how-to/cluster.md": 1,
-    "docs/how-to/first-sweep.md": 3,
-    "docs/how-to/results.md": 3,
-    "docs/how-to/scripts.md": 1,
-    "docs/how-to/soak.md": 1,
-    "docs/how-to/storage.md": 2,
-    "docs/reference/commands.md": 7,
-    "docs/reference/kernel-lab.md": 3,
+    "docs/how-to/first-sweep.md": 1,
+    "docs/reference/kernel-lab.md": 1,
 }
-"""Blocks of each page that carry ``<!-- not run: REASON -->``. A new one needs a good reason, and a new number here."""
+"""Blocks of each page that nothing here can run, for want of GPUs. A new one needs a good reason, and a new number."""
 
 BASES = ("cpu_demo", "cpu_goodput", "deepseek_v3_dcp", "lab_fidelity")
 """A part of a spec is put into one of these."""
 
 BLOCKS = {str(path.relative_to(ROOT)): list(blocks_of(path)) for path in PAGES}
+LONG = [block for blocks in BLOCKS.values() for block in blocks if block.in_soak]
 
 
 @pytest.fixture
@@ -58,19 +51,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # What a page installs is there already, and nothing else is let in.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     return tmp_path
-
-
-def run_command(line: str, place: str) -> None:
-    """A command of ours in this process, anything with a pipe or another program in a shell."""
-    words = shlex.split(line, comments=True)
-    if words[0] == "chunksmith" and not {"|", ">", "&&"} & set(words):
-        assert main(words[1:]) == 0, f"{place}: {line}"
-        return
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-ec", line], env=env, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, f"{place}: {line}: {done.stderr}"
 
 
 def validate(block: Block, folder: Path) -> None:
@@ -96,25 +81,61 @@ def validate(block: Block, folder: Path) -> None:
     raise AssertionError(f"{block.place}: no shipped spec takes this: " + "\n".join(errors))
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
-def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Path) -> None:
-    names: dict[str, Any] = {"__name__": page}
-    for block in BLOCKS[page]:
-        assert block.language in LANGUAGES, f"{block.place}: say what the block is: {', '.join(sorted(LANGUAGES))}"
-        if block.reason:
-            continue
+def do(block: Block, folder: Path, names: dict[str, Any]) -> None:
+    """What the block says, with what it needs. ``names`` are those of the page's Python."""
+    with provided(block.needs, folder) as (words, run):
+        block = block.with_words(words)
         if block.language == "bash":
             for line in block.commands:
-                run_command(line, block.place)
+                run(line)
         elif block.language == "python":
-            # Blocks of a page follow each other, as a reader would type them.
             exec(compile(block.text, block.place, "exec"), names)
         elif block.language == "yaml":
             validate(block, folder)
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
+def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Path) -> None:
+    # Blocks of a page follow each other, as a reader would type them.
+    names: dict[str, Any] = {"__name__": page}
+    for block in BLOCKS[page]:
+        assert block.language in LANGUAGES, f"{block.place}: say what the block is: {', '.join(sorted(LANGUAGES))}"
+        if not block.reason and not block.in_soak:
+            do(block, folder, names)
+
+
+@pytest.mark.soak
+@pytest.mark.engine
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("block", LONG, ids=lambda block: block.place)
+def test_a_long_block_does_what_it_says(block: Block, folder: Path) -> None:
+    do(block, folder, {"__name__": block.page})
+
+
+def test_every_need_is_provided_and_every_provider_is_needed() -> None:
+    assert {name for blocks in BLOCKS.values() for block in blocks for name in block.needs} == set(PROVIDERS)
 
 
 def test_what_is_not_run_is_counted() -> None:
     skipped = [block for blocks in BLOCKS.values() for block in blocks if block.reason]
     listed = "\n".join(f"{block.place}: {block.reason}" for block in skipped)
     assert Counter(block.page for block in skipped) == NOT_RUN, listed
-    assert not [block for block in skipped if block.language not in ("bash", "python")]
+
+
+def test_every_extra_that_is_installed_is_there() -> None:
+    """pip goes on with a warning where it is not."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [block.text for blocks in BLOCKS.values() for block in blocks]
+    named = re.findall(r"pip install .*(?:chunksmith|\.)\[(\w+)\]", "".join(texts))
+    assert {"postgresql", "s3", "sweep"} <= set(named) <= set(extras)
+
+
+@pytest.mark.parametrize(
+    "comment", ["<!-- not run -->", "<!-- not run: -->", "<!-- runs with s3 -->", "<!-- runs in soak with: engine -->"]
+)
+def test_a_comment_that_is_misspelt_is_an_error(comment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.docs.blocks.ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"{comment}\n```bash\ntrue\n```\n")
+    with pytest.raises(AssertionError, match="says nothing known"):
+        list(blocks_of(page))

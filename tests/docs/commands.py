@@ -1,0 +1,63 @@
+"""Ways to run a command of a page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable
+
+from orchestrator.cli import main
+
+Run = Callable[[str], None]
+"""Runs a command; raises AssertionError if it fails."""
+
+TIMEOUT_S = 60.0
+SOAK_TIMEOUT_S = 1500.0
+PRINTED_ADDRESS = re.compile(r"http://\S+")
+
+
+def run_here(line: str) -> None:
+    """A command of ours in this process, anything with a pipe or another program in a shell."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "chunksmith" and not {"|", ">", "&&"} & set(words):
+        assert main(words[1:]) == 0, line
+    else:
+        run_in_shell(line)
+
+
+def run_in_shell(line: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Any command, as it stands."""
+    # The second line keeps bash from becoming the command: some look at the shell that they were typed in.
+    done = subprocess.run(["bash", "-ec", f"{line}\n:"], capture_output=True, text=True, check=False, timeout=timeout_s)
+    assert done.returncode == 0, f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def run_long(line: str) -> None:
+    """A command that takes minutes."""
+    run_in_shell(line, SOAK_TIMEOUT_S)
+
+
+def run_until_stopped(line: str) -> None:
+    """A server: it prints an address, answers there, and ends as a program does that Ctrl-C stops."""
+    with subprocess.Popen(
+        ["bash", "-ec", f"exec {line}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell has its background jobs ignore it, and their children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as server:
+        try:
+            assert server.stdout is not None
+            printed = server.stdout.readline()
+            address = PRINTED_ADDRESS.search(printed)
+            assert address is not None, f"{line}: {printed}"
+            with urllib.request.urlopen(address[0], timeout=TIMEOUT_S) as answer:
+                assert answer.status == 200
+            server.send_signal(signal.SIGINT)
+            assert server.wait(TIMEOUT_S) == 130, f"{line}: {server.stdout.read()}"
+        finally:
+            server.kill()
