@@ -88,7 +88,7 @@ def bench(
 ) -> None:
     """Put one workload on an engine or a server, and print what `vllm bench serve` does, with intervals.
 
-    Example: chunksmith bench --url http://localhost:8000 --model org/model --rate 4
+    Example: chunksmith bench --rate 4 --url http://localhost:8000 --model org/model
     """
     from orchestrator.sweep.bench import Asked, make_plan, refuse
 

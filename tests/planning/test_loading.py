@@ -33,11 +33,11 @@ def test_code_that_cannot_be_kept_is_compiled_again(monkeypatch: pytest.MonkeyPa
     tried: list[bool] = []
     njit = numba.njit
 
-    def njit_on_a_read_only_disk(signatures: list[str], cache: bool = False) -> Any:
+    def njit_on_a_read_only_disk(signatures: list[str], cache: bool = False, **rest: Any) -> Any:
         tried.append(cache)
         if cache:
             raise RuntimeError("cannot cache function 'twice': no locator available for file '/read-only/x.py'")
-        return njit(signatures)
+        return njit(signatures, **rest)
 
     monkeypatch.setattr(numba, "njit", njit_on_a_read_only_disk)
 
@@ -50,7 +50,7 @@ def test_code_that_cannot_be_kept_is_compiled_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_another_failure_of_the_compiler_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty_njit(signatures: list[str], cache: bool = False) -> Any:
+    def faulty_njit(signatures: list[str], cache: bool = False, **rest: Any) -> Any:
         raise RuntimeError("out of registers")
 
     monkeypatch.setattr(numba, "njit", faulty_njit)

@@ -45,7 +45,7 @@ def test_an_order_is_a_live_knob_with_the_values_that_the_lab_has(tmp_path: Path
     [
         (
             {"engine__kind": "kernel-lab", "model": "org/other"},
-            "engine.kind: should be 'vllm' or 'kernel_lab', got 'kernel-lab'",
+            "engine.kind: should be 'vllm', 'vllm_serve' or 'kernel_lab', got 'kernel-lab'",
         ),
         ({"model": "tiny-mla"}, "model: the kernel lab has no model: leave it out; got 'tiny-mla'"),
         ({"tiny_model": {"layers": 2}}, "tiny_model: the kernel lab has no model: leave it out; got {'layers': 2}"),
