@@ -40,6 +40,8 @@ class Finalist:
         ratio: Geometric mean of candidate / baseline; ``None`` without a complete pair. So are ``ratio_low`` and
             ``ratio_high``, the ends of its interval (0 and infinity if there is one pair only).
         pairs: Pairs behind the ratio.
+        starts: Starts of the engines that these pairs are of. With 1, the interval is that of one start: those of
+            another may lie beside it.
         accuracy: Outcome of the accuracy guard.
         obstacle: Why the point cannot be recommended; ``None`` if it can.
         probability_best: Probability of being the best of the finalists; ``None`` with fewer than 3 pairs.
@@ -54,6 +56,7 @@ class Finalist:
     ratio_low: float | None
     ratio_high: float | None
     pairs: int
+    starts: int
     accuracy: AccuracyCheck
     obstacle: str | None
     probability_best: float | None = None
@@ -80,6 +83,7 @@ class Answer:
         level: Confidence level of this one interval: ``1 - (1 - family_level) / finalists``.
         family_level: Confidence that the intervals of all finalists hold at once.
         pairs: Pairs behind the ratio.
+        starts: Starts of the engines that these pairs are of; see ``Finalist``.
         trial: Number of the trial.
         point: One value per knob.
         memory: ``workspace_rows``, ``workspace_bytes``, ``workspace_alignment`` (rows), ``builders``, ``kv_blocks`` in
@@ -109,6 +113,7 @@ class Answer:
     level: float | None = None
     family_level: float = 0.95
     pairs: int = 0
+    starts: int = 0
     trial: int | None = None
     point: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from orchestrator.analysis.accuracy import check_accuracy
 from orchestrator.analysis.answer import Answer, Finalist
 from orchestrator.analysis.by_load import best_by_load
-from orchestrator.analysis.confirmed import Row, complete_pairs, doubt, object_of, pairs_of, refusal
+from orchestrator.analysis.confirmed import Row, complete_pairs, doubt, object_of, pairs_of, ratio_of, refusal
 from orchestrator.analysis.drift import RunDrift, run_drift
 from orchestrator.analysis.finalists import choose_among
 from orchestrator.analysis.importance import knob_importance, spread
@@ -27,7 +27,7 @@ from orchestrator.analysis.pareto import pareto_finalists
 from orchestrator.analysis.run_spec import RunSpec
 from orchestrator.analysis.trial_columns import TrialColumns, point_key
 from orchestrator.errors import ChunksmithError
-from orchestrator.measurement.stats import RatioInterval, paired_ratio, select
+from orchestrator.measurement.stats import RatioInterval, select
 from orchestrator.records import RunFolder, SoakRecord, read_arrow
 
 FAMILY_LEVEL = 0.95
@@ -36,10 +36,11 @@ FAMILY_LEVEL = 0.95
 DECISION_LEVEL = 0.98
 """The same for the intervals by which a winner is named: where no point is better, one is named in 1 % at most."""
 
-_BLOCK_COLUMNS = ("trial", "pair", "role", "failed_requests", "point", "workspace_rows", "workspace_bytes")
+_WORKSPACE = ("workspace_rows", "workspace_bytes")
+_BLOCK_COLUMNS = ("trial", "pair", "role", "engine_id", "failed_requests", "point", *_WORKSPACE)
 _REQUEST_COLUMNS = ("trial", "request", "role", "error", "output_token_ids", "top2_gaps")
 
-_MEMORY = ("workspace_rows", "workspace_bytes", "workspace_alignment", "builders", "kv_blocks")
+_MEMORY = (*_WORKSPACE, "workspace_alignment", "builders", "kv_blocks")
 
 
 def best(run_path: Path | str) -> Answer:
@@ -145,6 +146,7 @@ def _answer(
         level=level,
         family_level=FAMILY_LEVEL,
         pairs=shown.pairs,
+        starts=shown.starts,
         trial=shown.trial,
         point=shown.point,
         memory=_memory(row, blocks.get(shown.trial, [])),
@@ -206,9 +208,9 @@ def _with_probabilities(
 ) -> list[Finalist]:
     """The finalists with the probability of being the best of them, from their fresh pairs."""
     ratios = {
-        one.trial: paired_ratio(*zip(*pairs, strict=True))
+        one.trial: ratio
         for one in finalists
-        if len(pairs := complete_pairs(blocks.get(one.trial, []), spec.metric)) > 2
+        if (pairs := complete_pairs(blocks.get(one.trial, []), spec.metric)) and (ratio := ratio_of(pairs)).dof > 1
     }
     if not ratios:
         return list(finalists)
@@ -234,9 +236,9 @@ def _finalist(
 ) -> Finalist:
     accuracy, soak = check_accuracy(requests, spec.tolerance), SoakRecord.read(run.path, trial["trial"])
     pairs, faults = pairs_of(run, trial["trial"], blocks, spec.metric)
-    interval = paired_ratio(*zip(*pairs, strict=True), level=level) if pairs else None
+    interval = ratio_of(pairs, level) if pairs else None
     strict_level = _strict(level)
-    decisive = paired_ratio(*zip(*pairs, strict=True), level=strict_level) if pairs else None
+    decisive = ratio_of(pairs, strict_level) if pairs else None
     obstacle = doubt(run, trial, blocks, faults)
     if obstacle is not None:
         pass
@@ -258,6 +260,7 @@ def _finalist(
         ratio_low=interval.low if interval else None,
         ratio_high=interval.high if interval else None,
         pairs=len(pairs),
+        starts=interval.starts if interval else 0,
         accuracy=accuracy,
         obstacle=obstacle,
         soak="not run" if soak is None else "passed" if soak.passed else "failed",
@@ -286,7 +289,7 @@ def _badness(finalist: Finalist, spec: RunSpec) -> float:
 def _memory(trial: Row, blocks: Sequence[Row]) -> dict[str, Any]:
     memory: dict[str, Any] = {name: trial[name] for name in _MEMORY}
     memory["baseline"] = {}
-    for name in ("workspace_rows", "workspace_bytes"):
+    for name in _WORKSPACE:
         found = {block[name] for block in blocks if block["role"] == "baseline"}
         memory["baseline"][name] = found.pop() if len(found) == 1 else None
     return memory

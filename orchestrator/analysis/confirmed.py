@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.analysis.accuracy import AccuracyCheck
 from orchestrator.errors import ChunksmithError
+from orchestrator.measurement.stats import RatioInterval, paired_ratio
 from orchestrator.records import RunFolder, SoakRecord, parse_object, soak_path
 
 Row = Mapping[str, Any]
@@ -19,10 +20,26 @@ def object_of(run: RunFolder, row: Row, column: str) -> dict[str, Any]:
     return parse_object(row[column], where=f"{run.path}: trial {row['trial']}: {column}")
 
 
-def pairs_of(
-    run: RunFolder, trial: int, blocks: Sequence[Row], metric: str
-) -> tuple[list[tuple[float, float]], list[str]]:
-    """(candidate, baseline) of every complete pair, and what speaks against trusting them."""
+class Pair(NamedTuple):
+    """Both sides of a pair of blocks, and the engines that served them, which name the start that it is of."""
+
+    candidate: float
+    baseline: float
+    start: tuple[str, str]
+
+
+def ratio_of(pairs: Sequence[Pair], level: float = 0.95) -> RatioInterval:
+    """What the pairs say. Where the engines were started anew between them, that is part of the interval's width."""
+    return paired_ratio(
+        [pair.candidate for pair in pairs],
+        [pair.baseline for pair in pairs],
+        level=level,
+        starts=[pair.start for pair in pairs],
+    )
+
+
+def pairs_of(run: RunFolder, trial: int, blocks: Sequence[Row], metric: str) -> tuple[list[Pair], list[str]]:
+    """Every complete pair, and what speaks against trusting them."""
     sides: defaultdict[int, dict[str, Row]] = defaultdict(dict)
     for block in blocks:
         if block["role"] in sides[block["pair"]]:
@@ -30,7 +47,7 @@ def pairs_of(
                 f"{run.path}: trial {trial}, pair {block['pair']}: two blocks of the {block['role']}."
             )
         sides[block["pair"]][block["role"]] = block
-    pairs: list[tuple[float, float]] = []
+    pairs: list[Pair] = []
     faults: list[str] = []
     for pair, side in sorted(sides.items()):
         for role, block in sorted(side.items()):
@@ -41,19 +58,24 @@ def pairs_of(
             continue  # The sweep was stopped between the two blocks, or is about to run the second.
         values = side["candidate"][metric], side["baseline"][metric]
         if all(value is not None and math.isfinite(value) and value > 0 for value in values):
-            pairs.append(values)
+            pairs.append(_pair(side, *values))
         else:
             faults.append(f"pair {pair} has no usable {metric}: candidate {values[0]}, baseline {values[1]}")
     return pairs, faults
 
 
-def complete_pairs(blocks: Sequence[Row], metric: str) -> list[tuple[float, float]]:
-    """(candidate, baseline) of the pairs that have both."""
-    sides: defaultdict[int, dict[str, float]] = defaultdict(dict)
+def complete_pairs(blocks: Sequence[Row], metric: str) -> list[Pair]:
+    """The pairs that have both sides."""
+    sides: defaultdict[int, dict[str, Row]] = defaultdict(dict)
     for block in blocks:
         if block[metric] is not None and math.isfinite(block[metric]) and block[metric] > 0:
-            sides[block["pair"]][block["role"]] = block[metric]
-    return [(side["candidate"], side["baseline"]) for _, side in sorted(sides.items()) if len(side) == 2]
+            sides[block["pair"]][block["role"]] = block
+    found = [side for _, side in sorted(sides.items()) if len(side) == 2]
+    return [_pair(side, side["candidate"][metric], side["baseline"][metric]) for side in found]
+
+
+def _pair(side: Mapping[str, Row], candidate: float, baseline: float) -> Pair:
+    return Pair(candidate, baseline, (side["candidate"]["engine_id"], side["baseline"]["engine_id"]))
 
 
 def doubt(run: RunFolder, trial: Row, blocks: Sequence[Row], faults: Sequence[str]) -> str | None:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from orchestrator.analysis.accuracy import check_accuracy
 from orchestrator.analysis.answer import Finalist, ObjectiveRatio
-from orchestrator.analysis.confirmed import Row, doubt, object_of, pairs_of, refusal
+from orchestrator.analysis.confirmed import Row, doubt, object_of, pairs_of, ratio_of, refusal
 from orchestrator.analysis.finalists import non_dominated
 from orchestrator.analysis.run_spec import RunSpec
-from orchestrator.measurement.stats import paired_ratio
 from orchestrator.records import RunFolder, SoakRecord
 
 
@@ -59,13 +58,13 @@ def _finalist(
 ) -> Finalist:
     ratios: list[ObjectiveRatio] = []
     faults: list[str] = []
-    count, is_better = 0, False
+    count, starts, is_better = 0, 0, False
     for metric, direction in spec.objectives:
         pairs, against = pairs_of(run, trial["trial"], blocks, metric)
         faults += against
         if pairs:
-            count = len(pairs)
-            shown, strict = (paired_ratio(*zip(*pairs, strict=True), level=one) for one in (level, strict_level))
+            shown, strict = (ratio_of(pairs, one) for one in (level, strict_level))
+            count, starts = shown.pairs, shown.starts
             ratios.append(ObjectiveRatio(metric, direction, shown.ratio, shown.low, shown.high))
             is_better |= strict.high < 1 if direction == "minimize" else strict.low > 1
     accuracy, soak = check_accuracy(requests, spec.tolerance), SoakRecord.read(run.path, trial["trial"])
@@ -82,6 +81,7 @@ def _finalist(
         ratio_low=first.ratio_low if first else None,
         ratio_high=first.ratio_high if first else None,
         pairs=count,
+        starts=starts,
         accuracy=accuracy,
         obstacle=obstacle or refusal(run, accuracy, soak),
         soak="not run" if soak is None else "passed" if soak.passed else "failed",

@@ -30,6 +30,12 @@ _SOAKS: Mapping[SoakState, str] = {
 }
 
 
+_ONE_START = (
+    "The interval is that of one engine start, and another may lie beside it: `confirm: {starts: ...}` in the spec "
+    "measures several, `chunksmith export --measure` a new one."
+)
+
+
 def render(answer: Answer, console: Console) -> None:
     """Print the decision, the figures behind it, the command to deploy it if there is one, and the finalists."""
     # `Text` and not strings: a point or an argument may hold brackets, which rich would read as its markup.
@@ -50,6 +56,8 @@ def render(answer: Answer, console: Console) -> None:
     if answer.decision == "winner":
         console.print(Text(f"{_SOAKS[answer.soak]}."))
         console.print(Text(f"{_memory_sentence(answer)}."))
+    if answer.decision == "winner" and answer.starts == 1 and answer.serve_args:
+        console.print(Text(_ONE_START))
     if answer.decision == "winner" and not answer.serve_args:
         console.print(
             Text(
@@ -98,6 +106,11 @@ def describe_change(metric: str, ratio: float) -> str:
     return f"{metric.replace('_', ' ')} is {amount} % {'lower' if ratio < 1 else 'higher'}"
 
 
+def describe_starts(starts: int) -> str:
+    """On how many starts of the engines an interval rests, in plain words."""
+    return "one engine start" if starts == 1 else f"{starts} engine starts"
+
+
 def format_ratio(value: float) -> str:
     """A ratio with two decimals, or as many as it takes not to look like 1 when it is not."""
     if math.isinf(value):
@@ -114,7 +127,7 @@ def _ratio_sentence(answer: Answer) -> str:
     assert answer.ratio_high is not None
     assert answer.level is not None
     family, count = answer.family_level * 100, len(answer.finalists)
-    note = f"{answer.pairs} {_plural(answer.pairs, 'pair')}, fresh prompts"
+    note = f"{answer.pairs} {_plural(answer.pairs, 'pair')}, fresh prompts, {describe_starts(answer.starts)}"
     if count > 1:
         note += f"; {answer.level * 100:.1f} % for each of {count} points, so that all hold at once with {family:.0f} %"
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -37,6 +38,10 @@ class PairPlan:
         coin_seed: With it, a fair coin says for each pair which role goes first, as the test needs to be exact.
             Without, the roles take turns (AB, BA, AB, ...), so that a steady drift cancels over two pairs, and an
             engine that has to be exchanged for each role serves two blocks at a time.
+        starts: How many times both roles' engines are started anew, from 1 to ``max_pairs``: what differs from one
+            start to another is then part of the interval's width. With 1, nobody starts an engine for it.
+        is_one_at_a_time: Whether only one of the two engines of a start can be there: it then serves all its blocks of
+            the start, and after it the other.
     """
 
     min_pairs: int
@@ -46,6 +51,19 @@ class PairPlan:
     delta: float | None = None
     error: float = 0.01
     coin_seed: int | None = None
+    starts: int = 1
+    is_one_at_a_time: bool = False
+
+    def start_of(self, pair: int) -> int:
+        """Number of the start that a pair is of, counted from 0: each has as many pairs as another, or one more."""
+        return pair * self.starts // self.max_pairs
+
+    def rounds(self) -> list[list[int]]:
+        """The pairs that are measured before the interval is looked at again: one, or all those of one start."""
+        pairs = range(self.max_pairs)
+        if self.starts == 1:
+            return [[pair] for pair in pairs]
+        return [list(of_start) for _, of_start in itertools.groupby(pairs, self.start_of)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,20 +133,29 @@ def measure_pairs(
     test = None if plan.delta is None else SequentialTest(plan.delta, error=plan.error, noise=noise)
     coin = None if plan.coin_seed is None else random.Random(plan.coin_seed)
     stop: Stop = "all pairs"
-    for pair in range(plan.max_pairs):
-        is_baseline_first = pair % 2 == 0 if coin is None else coin.random() < 0.5
-        roles: tuple[Role, Role] = ("baseline", "candidate") if is_baseline_first else ("candidate", "baseline")
-        blocks.extend(run(role, pair, False) for role in roles)
+    for number, pairs in enumerate(plan.rounds()):
+        if plan.is_one_at_a_time:
+            blocks.extend(run(role, pair, False) for role in _order(number, coin) for pair in pairs)
+        else:
+            blocks.extend(run(role, pair, False) for pair in pairs for role in _order(pair, coin))
         candidate, baseline = _values(blocks, "candidate", metric), _values(blocks, "baseline", metric)
-        interval = paired_ratio(candidate, baseline, pooled=noise)
-        if test is not None:
-            gain = math.log(candidate[-1]) - math.log(baseline[-1])
-            test.add(-gain if direction == "minimize" else gain)
+        starts = [plan.start_of(pair) for pair in range(len(candidate))]
+        interval = paired_ratio(candidate, baseline, pooled=noise, starts=starts)
+        for pair in pairs:
+            gain = math.log(candidate[pair]) - math.log(baseline[pair])
+            if test is not None:
+                test.add(-gain if direction == "minimize" else gain)
         reason = _reason_to_stop(interval, plan, test, direction, best_ratio)
-        if pair + 1 >= plan.min_pairs and reason is not None:
+        if len(candidate) >= plan.min_pairs and reason is not None:
             stop = reason
             break
     return PairedMeasurement(blocks=blocks, interval=interval, verdict=test.verdict if test else "undecided", stop=stop)
+
+
+def _order(number: int, coin: random.Random | None) -> tuple[Role, Role]:
+    """The role that goes first, and the other."""
+    is_baseline_first = number % 2 == 0 if coin is None else coin.random() < 0.5
+    return ("baseline", "candidate") if is_baseline_first else ("candidate", "baseline")
 
 
 def _reason_to_stop(

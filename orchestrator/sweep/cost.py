@@ -86,7 +86,10 @@ def cost_of(spec: SweepSpec, space: Space, seconds: Seconds) -> Cost:
     plan = spec.blocks
     per_trial = [plan.warmup + 2 * pairs for pairs in (plan.min_pairs, plan.max_pairs)]
     # And two blocks for the greedy tokens of both sides.
-    confirming = confirmed * (plan.warmup + 2 * spec.confirm.pairs + 2)
+    warm_ups = plan.warmup * (2 * spec.confirm.starts if spec.confirm.starts > 1 else 1)
+    confirming = confirmed * (warm_ups + 2 * spec.confirm.pairs + 2)
+    if spec.confirm.starts > 1:
+        least, most = (starts + 2 * confirmed * spec.confirm.starts for starts in (least, most))
     least_trials = 1 if spec.fidelity is not None else trials
     blocks = (least_trials * per_trial[0] + confirming, trials * per_trial[1] + confirming + math.ceil(below))
     minutes = tuple(

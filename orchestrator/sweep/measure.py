@@ -27,6 +27,24 @@ TRIES = 3
 """How often a block is served whose load generator was late."""
 
 
+class _Starts:
+    """Starts the engines of a measurement anew, as often as its plan says.
+
+    Args:
+        deployed: What both roles' engines are started with.
+    """
+
+    def __init__(self, pool: EnginePool, plan: PairPlan, deployed: Sequence[Point]) -> None:
+        self._pool, self._plan, self._deployed = pool, plan, deployed
+        self._present: int | None = None
+
+    def begin(self, pair: int, wanted: Point) -> None:
+        """If a pair is the first of its start, replace the engines: both, or the one that is wanted now."""
+        if (number := self._plan.start_of(pair)) != self._present:
+            self._pool.start_anew(self._deployed if self._pool.capacity > 1 else [wanted])
+            self._present = number
+
+
 class Bench:
     """Runs blocks on the pool's engines for one study.
 
@@ -57,6 +75,9 @@ class Bench:
     ) -> tuple[PairedMeasurement, list[PlacedBlock]]:
         """Pairs of blocks at the point and at the baseline, both under the point's workload and load, by the plan.
 
+        Where the plan has several starts, each has engines of its own, which are started with the values that they
+        would be deployed with, those of live knobs included.
+
         Returns:
             The measurement, and every block that was served, those that do not count included.
 
@@ -68,10 +89,15 @@ class Bench:
         baseline = self._spec.baseline_at(point)
         serving = Serving(self._spec, self._pool)
         rates = RateBench(self._spec, serving) if objective.metric == GOODPUT_AT_SLO else None
+        starts = _Starts(self._pool, plan, (self._deployed(baseline), self._deployed(point)))
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
             wanted = baseline if role == "baseline" else point
-            engine = self.engine(self.group_of(wanted))
+            if plan.starts > 1:
+                starts.begin(pair, self._deployed(wanted))
+                engine = self._fresh(serving, wanted, role, pair)
+            else:
+                engine = self.engine(self.group_of(wanted))
             seed = seed_of(self._spec.seed, phase, trial, "dropped" if dropped else pair)
             if rates is None or dropped:
                 placed = self._block(serving, engine, wanted, role, pair, seed, dropped)
@@ -88,7 +114,7 @@ class Bench:
             return placed.block
 
         try:
-            if self._pool.capacity > 1:
+            if self._pool.capacity > 1 and plan.starts == 1:
                 # First, so that a group whose engine cannot start costs no block at the baseline.
                 self.engine(self.group_of(point))
             measurement = measure_pairs(
@@ -103,39 +129,67 @@ class Bench:
             raise
         return measurement, serving.placed
 
-    def greedy(self, point: Point) -> list[PlacedBlock]:
+    def greedy(self, point: Point, *, deployed: bool = False) -> list[PlacedBlock]:
         """Greedy tokens of the fixed prompts, at the baseline and at the point, one request at a time. The baseline's
-        are kept for an engine's life. Raises TrialFailure."""
-        serving = Serving(self._spec, self._pool)
+        are kept for an engine's life. Raises TrialFailure.
 
-        def serve(role: Role, wanted: Point) -> PlacedBlock:
-            engine = self.engine(self.group_of(wanted))
+        Args:
+            deployed: Whether the engines are to be those of ``compare`` with several starts.
+        """
+        serving = Serving(self._spec, self._pool)
+        wanted: dict[Role, Point] = {"baseline": self._baseline, "candidate": point}
+
+        def serve(role: Role) -> PlacedBlock:
+            at = wanted[role]
+            engine = self._fresh(serving, at, role, 0) if deployed else self.engine(self.group_of(at))
+            if role == "baseline" and engine.info.engine_id in self._reference:
+                return self._reference[engine.info.engine_id]
             seed = seed_of(self._spec.seed, "accuracy")
             requests = self._spec.accuracy_workload().draw([seed], vocab_size=engine.info.vocab_size)
-            return serving.serve(engine, wanted, requests, ONE_AT_A_TIME, role=role, pair=0, seed=seed, top2=True)
+            placed = serving.serve(engine, at, requests, ONE_AT_A_TIME, role=role, pair=0, seed=seed, top2=True)
+            if role == "baseline":
+                self._reference[engine.info.engine_id] = placed
+            return placed
 
         try:
-            engine_id = self.engine(self._baseline_group).info.engine_id
-            if engine_id not in self._reference:
-                self._reference[engine_id] = serve("baseline", self._baseline)
-            return [self._reference[engine_id], serve("candidate", point)]
+            # First the one that is there: a pool that holds one engine would start it again.
+            order = sorted(wanted, key=lambda role: self._deployed(wanted[role]) not in self._pool.groups)
+            placed = {role: serve(role) for role in order}
         except EngineError as error:
             raise TrialFailure.of_engine(error) from error
+        return [placed["baseline"], placed["candidate"]]
 
     def engine(self, group: Point) -> WarmEngine:
         """A warm engine of a group. A fresh one serves one block at the baseline first, which nobody counts."""
         engine = self._pool.get(group)
         if not engine.is_warm:
-            begin, point = time.perf_counter(), {**self._baseline, **group}
-            serving = Serving(self._spec, self._pool)
-            requests = self._warm_up_requests(engine.info, point)
-            _, result = serving.run(engine, point, requests, ONE_AT_A_TIME.schedule(requests, [0]))
-            if not engine.is_known:
-                self._on_start(engine, time.perf_counter() - begin)
-                engine.is_known = True
-            serving.require_valid(point, engine, result)
-            engine.is_warm = True
+            self._warm_up(engine, {**self._baseline, **group})
         return engine
+
+    def _deployed(self, point: Point) -> Point:
+        """What an engine is started with to be as if the point were deployed. A kernel lab is only ever retuned."""
+        live = [] if self._spec.is_lab else self._space.names("live")
+        return {name: point[name] for name in (*self._space.names("engine"), *live)}
+
+    def _fresh(self, serving: Serving, point: Point, role: Role, pair: int) -> WarmEngine:
+        """The engine that was started for a role of the present start, warmed up with blocks of that role."""
+        engine = self._pool.get(self._deployed(point))
+        if not engine.is_warm:
+            self._warm_up(engine, point)
+            for number in range(self._spec.blocks.warmup):
+                seed = seed_of(self._spec.seed, "fresh", role, pair, number)
+                self._block(serving, engine, point, role, pair, seed, dropped=True)
+        return engine
+
+    def _warm_up(self, engine: WarmEngine, point: Point) -> None:
+        begin, serving = time.perf_counter(), Serving(self._spec, self._pool)
+        requests = self._warm_up_requests(engine.info, point)
+        _, result = serving.run(engine, point, requests, ONE_AT_A_TIME.schedule(requests, [0]))
+        if not engine.is_known:
+            self._on_start(engine, time.perf_counter() - begin)
+            engine.is_known = True
+        serving.require_valid(point, engine, result)
+        engine.is_warm = True
 
     def _block(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from orchestrator.cluster import certain_labels
@@ -30,6 +31,8 @@ class WarmEngine:
 CERTAIN_LABELS = certain_labels() | {"plugin-refused", "resources", "lab-shape", "workspace-too-small"}
 """Failures of a start that a second try cannot mend."""
 
+_POLL_S = 0.2
+
 MOST_LOST_STARTS = 6
 """So many starts of one group in a row that were lost are no bad luck any more. A start that found no room is none."""
 
@@ -54,6 +57,7 @@ class EnginePool:
         self._engines: dict[str, WarmEngine] = {}
         self._refused: dict[str, EngineError] = {}
         self._lost_starts: dict[str, int] = {}
+        self._starting: list[Engine] = []
 
     @property
     def groups(self) -> list[Point]:
@@ -78,6 +82,31 @@ class EnginePool:
             self._engines[key] = self._start(group, key)
         return self._engines[key]
 
+    def start_anew(self, groups: Sequence[Point]) -> None:
+        """Stop every engine, and start one for each of the groups, all at the same time.
+
+        Args:
+            groups: From 1 to ``capacity``. They may name live knobs too, with the values to start with.
+
+        Raises:
+            EngineError, BaselineError: As ``get``. None of the engines is left then.
+        """
+        self.stop_all()
+        wanted = {_key(group): group for group in groups}
+        with ThreadPoolExecutor(len(wanted), "engine-start") as threads:
+            starts = {key: threads.submit(self._start, group, key) for key, group in wanted.items()}
+            try:
+                self._engines |= {key: start.result() for key, start in starts.items()}
+            except BaseException as error:
+                # An interrupt does not wait for engines; one that is about to start cannot be stopped yet.
+                while wait(starts.values(), timeout=_POLL_S).not_done:
+                    for engine in [] if isinstance(error, Exception) else list(self._starting):
+                        engine.abort()
+                for start in starts.values():
+                    if start.exception() is None:
+                        start.result().engine.abort()
+                raise
+
     def discard(self, engine: WarmEngine) -> None:
         """Stop one engine at once, because it is lost. The others stay warm."""
         self._engines.pop(_key(engine.group)).engine.abort()
@@ -96,6 +125,7 @@ class EnginePool:
         error: EngineError | None = None
         while True:
             engine = self._make_engine()
+            self._starting.append(engine)
             try:
                 info = engine.start(engine_config(self._base, group))
             except EngineError as failure:
@@ -108,6 +138,8 @@ class EnginePool:
                     raise BaselineError(f"the baseline's engine does not start: {failure}") from failure
                 self._refused[key] = EngineError(failure.label, failure.detail, log_path=failure.log_path)
                 raise self._refused[key] from failure
+            finally:
+                self._starting.remove(engine)
             self._lost_starts.pop(key, None)
             return WarmEngine(group, engine, info)
 

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from threading import Lock
 from typing import Final
 
@@ -122,11 +123,12 @@ class Confirmation:
     def _confirmed(self, slot: Slot, number: int, point: Point) -> str:
         """Confirm a trial and record that; return the ratio in words, or the failure."""
         bench, plan = slot.bench, self._spec.confirm_plan()
+        plan = replace(plan, is_one_at_a_time=plan.starts > 1 and slot.pool.capacity == 1)
         before: list[PlacedBlock] = []
 
         def measure() -> str:
             measurement, placed = bench.compare(number, "confirm", point, plan)
-            self._ledger.write_confirmation(number, placed, bench.greedy(point))
+            self._ledger.write_confirmation(number, placed, bench.greedy(point, deployed=plan.starts > 1))
             return describe_interval(measurement.interval)
 
         try:

@@ -97,10 +97,22 @@ class BlocksSection(_Section):
 
 
 class ConfirmSection(_Section):
-    """The best ``points`` are measured again with fresh prompts, ``pairs`` pairs each; 0 points confirms nothing."""
+    """The best ``points`` are measured again with fresh prompts, ``pairs`` pairs each; 0 points confirms nothing.
+
+    Attributes:
+        starts: Over how many starts of both engines the pairs are spread, each with the values that would be deployed.
+            The interval then holds what differs from one start to another. With 1, the engines that are warm serve all.
+    """
 
     points: Annotated[int, Field(ge=0)] = 3
     pairs: Annotated[int, Field(ge=2)] = 5
+    starts: Count = 1
+
+    @model_validator(mode="after")
+    def _enough_pairs(self) -> ConfirmSection:
+        if self.starts > self.pairs:
+            raise ValueError(f"starts {self.starts} is above pairs {self.pairs}: each start serves a pair at least")
+        return self
 
 
 class AccuracySection(_Section):
@@ -277,8 +289,10 @@ class SweepSpec(_Section):
 
     def confirm_plan(self) -> PairPlan:
         """A fixed number of pairs: a claim must not depend on when one chose to stop."""
-        pairs = self.confirm.pairs
-        return PairPlan(min_pairs=pairs, max_pairs=pairs, warmup_blocks=self.blocks.warmup)
+        pairs, starts = self.confirm.pairs, self.confirm.starts
+        # Every engine that is started for it has a warm-up of its own.
+        warmup = self.blocks.warmup if starts == 1 else 0
+        return PairPlan(min_pairs=pairs, max_pairs=pairs, warmup_blocks=warmup, starts=starts)
 
     def block_workload(self, point: Mapping[str, KnobValue] | None = None) -> WorkloadKind:
         """The workload of a block; without a point, or where the point does not change it, the spec's own."""

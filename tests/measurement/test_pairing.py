@@ -227,3 +227,29 @@ def test_too_few_pairs_give_no_verdict() -> None:
 def test_why_it_stopped_is_told(plan: PairPlan, best_ratio: float | None, stop: str) -> None:
     measured, _ = measure(noisy(0.8, 0.01), plan, noise=NOISE, best_ratio=best_ratio)
     assert measured.stop == stop
+
+
+@pytest.mark.parametrize(
+    ("is_one_at_a_time", "order"),
+    [
+        (False, "b0 c0 c1 b1 b2 c2 c3 b3 b4 c4"),
+        (True, "b0 b1 c0 c1 c2 c3 b2 b3 b4 c4"),
+    ],
+)
+def test_pairs_are_spread_over_starts(is_one_at_a_time: bool, order: str) -> None:
+    plan = PairPlan(min_pairs=5, max_pairs=5, warmup_blocks=0, starts=3, is_one_at_a_time=is_one_at_a_time)
+    starts = [plan.start_of(pair) for pair in range(5)]
+    assert (starts, plan.rounds()) == ([0, 0, 1, 1, 2], [[0, 1], [2, 3], [4]])
+    measured, recorder = measure(steady(0.5), plan)
+    assert " ".join(f"{role[0]}{pair}" for role, pair, _ in recorder.calls) == order
+    assert (measured.interval.pairs, measured.interval.starts) == (5, 3)
+
+
+@given(pairs=st.integers(1, 40), data=st.data())
+def test_starts_have_as_many_pairs_each_or_one_more(pairs: int, data: st.DataObject) -> None:
+    starts = data.draw(st.integers(2, max(2, pairs))) if pairs > 1 else 1
+    rounds = PairPlan(min_pairs=pairs, max_pairs=pairs, starts=starts).rounds()
+    assert [pair for one in rounds for pair in one] == list(range(pairs))
+    if starts > 1:
+        assert len(rounds) == starts
+        assert {len(one) for one in rounds} <= {pairs // starts, -(-pairs // starts)}

@@ -22,6 +22,14 @@ def test_a_space_of_live_knobs_costs_one_start() -> None:
     assert cost.minutes == pytest.approx(((60 + 6 * 48) / 60, (60 + 6 * 60) / 60))
 
 
+def test_a_confirmation_over_several_starts_costs_these_and_their_warm_ups() -> None:
+    spec = make_spec(confirm__pairs=6, confirm__starts=3)
+    cost = cost_of(spec, spec.search_space(), GIVEN)
+    # For each of 2 points 3 engines of both roles, each with a warm-up; 6 pairs, and both sides' greedy tokens.
+    assert cost.starts == (1 + 2 * 6, 1 + 2 * 6)
+    assert cost.blocks[0] == 6 * 5 + 2 * (6 + 12 + 2)
+
+
 @pytest.mark.parametrize(
     ("values", "starts"),
     # Of the groups one is the baseline's, where a value is null.
@@ -34,8 +42,9 @@ def test_each_group_but_the_baselines_costs_a_start_and_so_may_a_confirmation(
     assert cost_of(spec, spec.search_space(), GIVEN).starts == starts
 
 
-def test_a_sweep_stays_within_the_bounds(tmp_path: Path) -> None:
-    spec = make_spec(space__block_size={"scope": "engine", "values": [None, 32, 64]}, trials=8)
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_sweep_stays_within_the_bounds(tmp_path: Path, starts: int) -> None:
+    spec = make_spec(space__block_size={"scope": "engine", "values": [None, 32, 64]}, trials=8, confirm__starts=starts)
     run = new_run(tmp_path / "run", spec)
     run_sweep(spec, run)
     cost = cost_of(spec, spec.search_space(), GIVEN)

@@ -480,6 +480,56 @@ def test_with_room_for_one_engine_pairs_are_measured_in_alternated_starts(tmp_pa
         assert len(set(served)) == trial["pairs"] + 1
 
 
+@pytest.mark.parametrize("room", [1, 2])
+def test_a_confirmation_over_several_starts_has_engines_that_are_as_if_deployed(tmp_path: Path, room: int) -> None:
+    spec = make_spec(confirm={"points": 2, "pairs": 5, "starts": 3})
+    run, engines, running = new_run(tmp_path / "run", spec), FaultyEngines(noise=0.005), []
+
+    def make() -> FaultyEngine:
+        running.append(sum(engine.is_running for engine in engines.made))
+        return engines()
+
+    run_sweep(spec, run, make, engines=room)
+    require_whole(run, spec)
+    assert max(running) < room
+    assert not any(engine.is_running for engine in engines.made)
+    started = {f"faulty-{number}": engine.config for number, engine in enumerate(engines.made)}
+    blocks = [row for row in read(run, "blocks") if row["phase"] == "confirm"]
+    for trial in {row["trial"] for row in blocks}:
+        own = [row for row in blocks if row["trial"] == trial]
+        for role in ("baseline", "candidate"):
+            counted = [row for row in own if row["role"] == role and not row["dropped"]]
+            of_pair = {row["pair"]: row["engine_id"] for row in counted}
+            assert [list(of_pair.values()).count(engine) for engine in dict.fromkeys(of_pair.values())] == [2, 2, 1]
+            # Each was started with what the point would be deployed with, and has one warm-up.
+            for row in counted:
+                config, point = started[row["engine_id"]], json.loads(row["point"])
+                assert config is not None
+                assert config.plugin.mla_workspace_rows == point["mla_workspace_rows"]
+                assert config.args["max_num_batched_tokens"] == (point["max_num_batched_tokens"] or 1024)
+            warm_ups = [row["engine_id"] for row in own if row["role"] == role and row["dropped"]]
+            assert sorted(warm_ups) == sorted(set(of_pair.values()))
+    answer = best(run.path)
+    assert (answer.decision, answer.pairs, answer.starts) == ("winner", 5, 3)
+    greedy = [row for row in read(run, "blocks") if row["phase"] == "accuracy"]
+    assert {(row["trial"], row["role"]) for row in greedy} == {
+        (row["trial"], role) for row in blocks for role in ("baseline", "candidate")
+    }
+
+
+def test_an_engine_that_is_lost_in_one_of_several_starts_begins_the_confirmation_anew(tmp_path: Path) -> None:
+    spec = make_spec(confirm={"points": 1, "pairs": 4, "starts": 2})
+    run = new_run(tmp_path / "run", spec)
+    engines = FaultyEngines(Faults(), Faults(), Faults(run_errors={2: LOST}))
+    run_sweep(spec, run, engines)
+    require_whole(run, spec)
+    assert not any(engine.is_running for engine in engines.made)
+    answer = best(run.path)
+    assert (answer.pairs, answer.starts) == (4, 2)
+    failed = [row for row in read(run, "blocks") if row["phase"] == "confirm" and row["outcome"] == "failed"]
+    assert len(failed) <= 1
+
+
 def test_two_warm_engines_are_told(tmp_path: Path) -> None:
     spec = group_spec(confirm={"points": 0}, trials=4)
     run = new_run(tmp_path / "run", spec)

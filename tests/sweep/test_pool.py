@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 
 from orchestrator.cluster.failure_table import CLASSES
-from orchestrator.engines import EngineConfig, EngineError
+from orchestrator.engines import EngineConfig, EngineError, EngineInfo
 from orchestrator.engines.faulty import Faults, FaultyEngine, FaultyEngines
 from orchestrator.search import Point
 from orchestrator.sweep.pool import CERTAIN_LABELS, MOST_LOST_STARTS, BaselineError, EnginePool
@@ -76,3 +78,47 @@ def test_no_room_is_waited_for_as_long_as_it_takes() -> None:
     pool = pool_of(failing("no-room", lost=True, times=3 * MOST_LOST_STARTS))
     get(pool, OTHER, 3 * MOST_LOST_STARTS)
     assert pool.get(OTHER).info.kind == "faulty"
+
+
+def test_engines_are_started_anew_all_at_once_and_no_other_is_left() -> None:
+    engines = FaultyEngines()
+    pool = pool_of(engines)
+    pool.get(BASELINE)
+    pool.start_anew([BASELINE, OTHER])
+    assert pool.groups == [BASELINE, OTHER]
+    assert [engine.is_running for engine in engines.made] == [False, True, True]
+    assert pool.get(OTHER) is pool.get(OTHER)
+    assert len(engines.made) == 3
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_where_one_of_them_does_not_start_none_is_left(lost: bool) -> None:
+    error = EngineError("invalid-config", "why", lost=lost)
+    refusing = Faults(start_error=error, start_error_if=lambda config: config.args["max_num_seqs"] == 8)
+    engines = FaultyEngines(refusing, refusing)
+    pool = pool_of(engines)
+    with pytest.raises(EngineError, match="invalid-config: why"):
+        pool.start_anew([BASELINE, OTHER])
+    assert pool.groups == []
+    assert not any(engine.is_running for engine in engines.made)
+
+
+def test_an_interrupt_stops_engines_that_are_starting() -> None:
+    class Waiting(FaultyEngine):
+        """Fault: a start that ends only when it is aborted."""
+
+        aborted = Event()
+
+        def start(self, config: EngineConfig) -> EngineInfo:
+            if config.args["max_num_seqs"] == 4:
+                raise KeyboardInterrupt
+            assert self.aborted.wait(60)
+            raise EngineError("ray-actor-died", "aborted", lost=True)
+
+        def abort(self) -> None:
+            self.aborted.set()
+
+    pool = EnginePool(Waiting, EngineConfig(model="none"), BASELINE)
+    with pytest.raises(KeyboardInterrupt):
+        pool.start_anew([BASELINE, OTHER])
+    assert pool.groups == []

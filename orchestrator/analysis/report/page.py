@@ -16,7 +16,7 @@ import plotly.io as pio
 import plotly.offline
 from markupsafe import Markup
 
-from orchestrator.analysis.render import describe_change, format_ratio
+from orchestrator.analysis.render import describe_change, describe_starts, format_ratio
 from orchestrator.analysis.report.facts import Facts, read_facts, text_of
 from orchestrator.analysis.report.figures import Plot, plots
 
@@ -84,7 +84,7 @@ def _sentence(facts: Facts) -> str:
     text = (
         f"{format_ratio(answer.ratio)} of the baseline in {answer.metric}: "
         f"{describe_change(answer.metric, answer.ratio)}, {answer.family_level:.0%} interval {low} to {high}, from "
-        f"{answer.pairs} pairs with fresh prompts."
+        f"{answer.pairs} pairs with fresh prompts over {describe_starts(answer.starts)}."
     )
     return text if answer.decision == "winner" else f"{text} Not recommended: {answer.reason}."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.measurement.distributions import t_quantile
@@ -19,8 +19,10 @@ class RatioInterval:
         high: Upper end of the interval, infinite when the spread is unknown.
         pairs: Number of pairs, at least 1.
         level: Confidence level of the interval, between 0 and 1.
-        sd_log: Standard deviation of one pair's log ratio; infinite when it is unknown (``dof`` is 0).
+        sd_log: Standard deviation of the log ratio of one pair, or of one start where pairs are of several; infinite
+            when it is unknown (``dof`` is 0).
         dof: Degrees of freedom behind ``sd_log``.
+        starts: Starts of the engines that the pairs are of, at least 1.
     """
 
     ratio: float
@@ -30,6 +32,12 @@ class RatioInterval:
     level: float
     sd_log: float
     dof: int
+    starts: int = 1
+
+    @property
+    def error_log(self) -> float:
+        """Standard error of the log of ``ratio``."""
+        return self.sd_log / math.sqrt(self.pairs if self.starts == 1 else self.starts)
 
 
 class PooledNoise:
@@ -77,6 +85,7 @@ def paired_ratio(
     *,
     level: float = 0.95,
     pooled: PooledNoise | None = None,
+    starts: Sequence[Hashable] | None = None,
 ) -> RatioInterval:
     """Ratio of candidate to baseline with a Student t interval on the log ratios.
 
@@ -85,12 +94,18 @@ def paired_ratio(
     ``n - 1`` degrees of freedom. This is the one-sample t interval (NIST/SEMATECH e-Handbook of Statistical Methods,
     section 1.3.5.2) on differences of logs, so that what a pair has in common cancels.
 
+    Pairs of one start of the engines share what that start was like, and are not independent of each other. Where
+    there are several starts, ``x_i`` is the mean of the pairs of one, and ``n`` the number of starts: the analysis of
+    cluster means (Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000).
+
     Args:
         candidate: Measurements of the candidate, all above 0, in any unit.
         baseline: Measurements of the baseline in the same unit; entry ``i`` was taken next to ``candidate[i]``.
         level: Confidence level, between 0 and 1.
         pooled: Noise of *other* groups. When given, ``s`` and its degrees of freedom are pooled over those groups and
             these pairs. These pairs are added here: do not add them to ``pooled`` first. It is not changed.
+        starts: Names the start of the engines that each pair is of. Without it, or where all are of one, the interval
+            is that of these very engines.
 
     Returns:
         The interval. Without any estimate of spread (one pair and no pooled noise) it reaches from 0 to infinity.
@@ -101,6 +116,8 @@ def paired_ratio(
     """
     if len(candidate) != len(baseline):
         raise ValueError(f"{len(candidate)} candidate measurements but {len(baseline)} of the baseline")
+    if starts is not None and len(starts) != len(candidate):
+        raise ValueError(f"{len(starts)} starts named for {len(candidate)} pairs")
     if len(candidate) == 0:
         raise ValueError("no pair to compare")
     if not 0 < level < 1:
@@ -112,14 +129,24 @@ def paired_ratio(
 
     # A difference of logs, not the log of a quotient: the quotient of two extreme numbers can overflow.
     logs = [math.log(a) - math.log(b) for a, b in zip(candidate, baseline, strict=True)]
-    pairs = len(logs)
-    mean = math.fsum(logs) / pairs
+    pairs, count = len(logs), 1 if starts is None else len(set(starts))
+    if starts is not None and count > 1:
+        logs = _means(logs, starts)
+    mean = math.fsum(logs) / len(logs)
     noise = (PooledNoise() if pooled is None else pooled)._with(*_within_group(logs))
     ratio = _exp(mean)
     if noise.dof == 0:
-        return RatioInterval(ratio, 0.0, math.inf, pairs, level, math.inf, 0)
-    half = t_quantile(noise.dof, (1 + level) / 2) * noise.sd / math.sqrt(pairs)
-    return RatioInterval(ratio, _exp(mean - half), _exp(mean + half), pairs, level, noise.sd, noise.dof)
+        return RatioInterval(ratio, 0.0, math.inf, pairs, level, math.inf, 0, count)
+    half = t_quantile(noise.dof, (1 + level) / 2) * noise.sd / math.sqrt(len(logs))
+    return RatioInterval(ratio, _exp(mean - half), _exp(mean + half), pairs, level, noise.sd, noise.dof, count)
+
+
+def _means(log_ratios: Sequence[float], starts: Sequence[Hashable]) -> list[float]:
+    """One mean for each start."""
+    of_start: dict[Hashable, list[float]] = {}
+    for value, start in zip(log_ratios, starts, strict=True):
+        of_start.setdefault(start, []).append(value)
+    return [math.fsum(values) / len(values) for values in of_start.values()]
 
 
 def _within_group(log_ratios: Sequence[float]) -> tuple[float, int]:

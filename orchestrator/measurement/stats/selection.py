@@ -35,8 +35,8 @@ def select(
 ) -> Selection:
     """Choose by expected loss, which weighs a wrong choice by what it costs: two equals need no decision.
 
-    Knowing nothing beforehand, the true log ratio of a candidate is ``log(ratio) + T * sd_log / sqrt(pairs)``, ``T`` of
-    Student's distribution with ``dof`` degrees of freedom (normal noise, reference prior). From joint draws,
+    Knowing nothing beforehand, the true log ratio of a candidate is ``log(ratio) + T * error_log``, ``T`` of Student's
+    distribution with ``dof`` degrees of freedom (normal noise, reference prior). From joint draws,
     the probability of being best is the share of draws won, and the expected loss is the mean distance from the best,
     ``exp(mean(max_j x_j - x_i)) - 1``.
 
@@ -76,5 +76,4 @@ def select(
 
 
 def _draw(candidate: RatioInterval, sign: float, random: np.random.Generator) -> np.ndarray:
-    error = candidate.sd_log / math.sqrt(candidate.pairs)
-    return sign * math.log(candidate.ratio) + error * random.standard_t(candidate.dof, DRAWS)
+    return sign * math.log(candidate.ratio) + candidate.error_log * random.standard_t(candidate.dof, DRAWS)

@@ -93,10 +93,10 @@ def measure_deployed(
     say: Callable[[str], None],
 ) -> RatioInterval:
     """Start both scripts and compare them as the run's confirmation does: the same workload and load, as many pairs,
-    the roles in turns, prompts that nobody has sent yet.
+    as many starts, the roles in turns, prompts that nobody has sent yet.
 
-    Both servers run at once where memory allows it; otherwise, and always on GPUs, one at a time. A fresh server
-    serves one block first that does not count.
+    Both servers of a start run at once where memory allows it; otherwise, and always on GPUs, one at a time. A fresh
+    server serves one block first that does not count.
 
     Args:
         point: Of the trial; it may choose the workload and the load.
@@ -121,11 +121,11 @@ def measure_deployed(
         wants_hits=spec.blocks.prefix_cache_hits == "wanted",
         metric=objective.metric,
     )
-    pairs = dataclasses.replace(spec.confirm_plan(), warmup_blocks=0)
+    pairs = dataclasses.replace(spec.confirm_plan(), warmup_blocks=0, is_one_at_a_time=spec.resources.gpus > 0)
     with _Servers(scripts, plan, vocab_size, make_server, say) as servers:
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
-            block = _block(servers.target(role), plan, pair + 1)
+            block = _block(servers.target(role, pairs.start_of(pair)), plan, pair + 1)
             say(f"pair {pair + 1} of {pairs.max_pairs}, {role}: {objective.metric} {block.metrics[plan.metric]:.4g}")
             return dataclasses.replace(block, role=role, pair=pair, dropped=dropped)
 
@@ -146,6 +146,7 @@ class _Servers:
         self._scripts, self._plan, self._vocab_size = scripts, plan, vocab_size
         self._make_server, self._say = make_server, say
         self._running: dict[Role, tuple[RunningServer, UrlTarget]] = {}
+        self._start = 0
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +156,11 @@ class _Servers:
     ) -> None:
         self._stop_all()
 
-    def target(self, role: Role) -> UrlTarget:
-        """The role's warm server."""
+    def target(self, role: Role, start: int) -> UrlTarget:
+        """The role's warm server of a start. Those of the start before end."""
+        if start != self._start:
+            self._stop_all()
+            self._start = start
         if role not in self._running:
             if self._running and not self._has_room():
                 self._stop_all()

@@ -87,6 +87,14 @@ def test_without_room_for_two_there_is_one_at_a_time(urls: Urls) -> None:
     assert starts(events) == one_at_a_time
 
 
+def test_both_servers_are_started_as_often_as_the_run_started_its_engines(urls: Urls) -> None:
+    events: list[str] = []
+    found = measured(urls, events, confirm={"pairs": 4, "starts": 2})
+    assert (found.pairs, found.starts) == (4, 2)
+    once = ["start baseline", "start candidate", "stop candidate", "stop baseline"]
+    assert starts(events) == once * 2
+
+
 def test_a_request_that_fails_is_no_figure_and_leaves_no_server(urls: Urls) -> None:
     events: list[str] = []
     # The first two requests are the warm-up.
