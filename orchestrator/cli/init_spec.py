@@ -287,6 +287,7 @@ def _budget(wish: Wishes) -> str:
         f"trials: {wish.trials}",
         f"blocks: {{warmup: 1, {pairs}}}   # point and baseline in turns",
         f"confirm: {{points: 3, pairs: {5 if wish.is_tiny else 8}}}   # the best, once more, with fresh prompts",
+        "# `starts: 4` beside them starts both engines anew four times: the interval then holds what restarts change.",
         f"accuracy: {{prompts: {prompts}, input_len: {guard}, output_len: {GUARD_TOKENS}, tolerance: 0.1}}",
     ]
     if not wish.is_tiny:

@@ -19,7 +19,7 @@ from orchestrator.sweep.ladder import Climb
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.memory import Memory
 from orchestrator.sweep.pool import MakeEngine, WarmEngine
-from orchestrator.sweep.progress import Progress, describe
+from orchestrator.sweep.progress import CONFIRM, Progress, describe
 from orchestrator.sweep.proposals import Proposals, make_proposals
 from orchestrator.sweep.provenance import Provenance
 from orchestrator.sweep.scribe import Scribe
@@ -177,7 +177,7 @@ class Sweep:
         return not (is_drawn or isinstance(proposals.sampler, ListedPoints))
 
     def _confirm(self) -> None:
-        self._progress.phase = "confirm"
+        self._progress.phase = CONFIRM
         finalists = {number: self._ledger.trials[number].point for number in self._ledger.finalists()}
         confirmation = Confirmation(self._spec, self._ledger, self._progress, finalists)
         while confirmation.left:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +18,9 @@ from orchestrator.search import Point
 
 _MOST_SHOWN = 8
 """Lines of what is being measured, on a terminal."""
+
+CONFIRM: Final = "confirm"
+"""The phase in which the finalists are measured again."""
 
 
 @dataclass
@@ -36,8 +40,7 @@ class Progress:
     best: str = "none yet"
     _current: dict[str, str] = field(default_factory=dict)
     _begun: dict[str, float] = field(default_factory=dict)
-    _spent_s: float = 0.0
-    _ended: int = 0
+    _spent_s: dict[str, list[float]] = field(default_factory=dict)
     _most: int = 1
     _live: Live | None = None
     _changing: threading.RLock = field(default_factory=threading.RLock)
@@ -66,10 +69,12 @@ class Progress:
 
     def engine_is_warm(self, state: str, label: str | None = None) -> None:
         """An engine has started, for the trial of that label. Its start is left out of the time that a trial takes, and
-        so of the time left. Without a label there is one trial at a time."""
+        so of the time left; every confirmation may have starts of its own. Without a label there is one trial at a
+        time."""
         with self._changing:
-            for one in self._begun if label is None else [label]:
-                self._begun[one] = time.monotonic()
+            if self.phase != CONFIRM:
+                for one in self._begun if label is None else [label]:
+                    self._begun[one] = time.monotonic()
             self.engine_state(state)
 
     def begin(self, label: str, point: Point) -> None:
@@ -85,8 +90,7 @@ class Progress:
         with self._changing:
             seconds = time.monotonic() - self._begun.pop(label)
             del self._current[label]
-            self._spent_s += seconds
-            self._ended += 1
+            self._spent_s.setdefault(self.phase, []).append(seconds)
             self.done += 1
             left = f", {duration(self.left_s())} left" if self.left_s() else ""
             count = f"{self.done} of {self.total + self.finalists}"
@@ -118,10 +122,15 @@ class Progress:
         self._changed(None)
 
     def left_s(self) -> float:
-        """Seconds that the rest will take, if it goes on as it did; 0 before anything ended."""
-        if not self._ended:
+        """Seconds that the rest will take, if it goes on as it did; 0 before anything ended. Until a confirmation has
+        ended, one is taken to be as long as a trial."""
+        spent = self._spent_s
+        every = [seconds for of_phase in spent.values() for seconds in of_phase]
+        if not every:
             return 0.0
-        return max(self.total + self.finalists - self.done, 0) * self._spent_s / self._ended / self._most
+        trials = max(self.total - self.done, 0)
+        confirmations = max(self.total + self.finalists - self.done, 0) - trials
+        return (trials * fmean(every) + confirmations * fmean(spent.get(CONFIRM, every))) / self._most
 
     def _changed(self, line: str | None) -> None:
         if self._live is not None:

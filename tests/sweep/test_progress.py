@@ -12,6 +12,7 @@ from rich.console import Console
 
 from orchestrator.measurement.stats import RatioInterval
 from orchestrator.sweep import Progress
+from orchestrator.sweep.progress import CONFIRM
 
 
 def interval(ratio: float) -> RatioInterval:
@@ -48,6 +49,24 @@ def test_trials_that_run_at_a_time_have_times_of_their_own(monkeypatch: pytest.M
         "trial 1 (1 of 4): rows=1: 0.9 (6.0 s, 9 s left)\n"
         "trial 0 (2 of 4): rows=0: 0.8 (20.0 s, 13 s left)\n"
     )
+
+
+def test_a_confirmation_takes_what_its_engine_starts_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress(Console(file=output, width=200), total=1, finalists=3) as progress:
+        progress.begin("trial 0", {"rows": 0})
+        now[0] = 10.0
+        progress.end("trial 0", {"rows": 0}, "0.9")
+        progress.phase = CONFIRM
+        for number in range(2):
+            progress.begin(f"confirming trial {number}", {"rows": 0})
+            now[0] += 50.0
+            progress.engine_is_warm(f"engine-{number} warm")
+            now[0] += 10.0
+            progress.end(f"confirming trial {number}", {"rows": 0}, "0.8")
+    told = [line.rpartition("(")[2] for line in output.getvalue().splitlines() if " of 4)" in line]
+    assert told == ["10.0 s, 30 s left)", "60.0 s, 2 min left)", "60.0 s, 60 s left)"]
 
 
 def test_any_thread_may_report() -> None:
