@@ -40,8 +40,8 @@ RETUNE_TIMEOUT_S = 60.0
 
 
 class RayEngine:
-    """``orchestrator.engines.Engine`` over an actor. An object is one engine: after ``stop`` it cannot be started
-    again.
+    """``orchestrator.engines.Engine`` over an actor, and ``TunedRuns``. An object is one engine: after ``stop`` it
+    cannot be started again.
 
     A kernel lab with decode context parallelism has an actor for each rank, all in one placement group: on one node
     where that has room for them, else on several. So have the ranks of a vLLM over Ray, which starts them itself.
@@ -176,6 +176,20 @@ class RayEngine:
         )
         self._nodes.served(self.rank_nodes)
         return result
+
+    def retune_and_run(
+        self,
+        live_values: Mapping[str, KnobValue],
+        requests: Sequence[Request],
+        schedule: Schedule,
+        *,
+        top2: bool = False,
+        stop: StopRule | None = None,
+    ) -> tuple[float, BlockResult]:
+        both = self._actor.retune_and_run.remote(dict(live_values), list(requests), schedule, top2, stop)
+        ended: tuple[float, BlockResult] = self._get(both, RETUNE_TIMEOUT_S + self._timeouts.block_s, "retune or block")
+        self._nodes.served(self.rank_nodes)
+        return ended
 
     def stop(self) -> None:
         from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError

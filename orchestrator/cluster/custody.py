@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from orchestrator.cluster import reaper
+from orchestrator.cluster import duty, gpus, reaper
 from orchestrator.cluster.watchdog import SILENCE_S
 from orchestrator.vllm_plugin import STEPS_FILE_ENV, make_steps_file
 
@@ -23,7 +23,7 @@ _CLEAN_TIMEOUT_S = 30.0
 
 
 class Custody:
-    """From here on, every child of this process belongs to the engine, and a reaper watches this process.
+    """From here on, every child of this process belongs to the engine, and the machine's reaper watches this process.
 
     Enter it before the engine's first child is started: children are known by an environment variable that they
     inherit. Their temporary files and sockets go to a folder of the engine's own.
@@ -34,13 +34,14 @@ class Custody:
     """
 
     def __init__(self, engine_id: str, *, log_path: str = "", silence_s: float = SILENCE_S) -> None:
-        self._engine_id, self._log_path, self._silence_s = engine_id, log_path, silence_s
+        self._engine_id = engine_id
         reaper.reap_stale()
-        _wait_for_reapers()
-        # First, so that whatever is made from here on is removed; and before orphans are adopted: the reaper would be a
-        # child of this process, and Ray kills those with its worker.
-        self._lease = self._start_reaper()
-        _adopt_orphans()
+        _wait_for_reaper()
+        # First, so that whatever is made from here on is removed.
+        self._lease, self._path = _new_lease(engine_id, os.getpid(), log_path, silence_s), _lease_path(engine_id)
+        self._lease.write(self._path)
+        _ensure_reaper()
+        _adopt_orphans(True)
         os.environ.update({**_scratch_env(engine_id), reaper.ENGINE_ID_ENV: engine_id})
         # What was looked up before goes by what was in force before.
         tempfile.tempdir = None
@@ -49,18 +50,23 @@ class Custody:
         os.environ["SPT_NOENV"] = "1"
 
     def renew(self) -> None:
-        """Start another reaper if somebody killed it; where that fails, the next call tries again."""
-        if not reaper.is_guarded(self._lease):
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                self._start_reaper()
+        """Start another reaper if somebody killed it, and write the lease again if somebody removed it; where that
+        fails, the next call tries again."""
+        if reaper.is_guarded(self._path):
+            return
+        # Or the reaper would be a child of this process, and Ray kills those with its worker.
+        _adopt_orphans(False)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            if not self._path.exists():
+                self._path = _lease_path(self._engine_id)
+                self._lease.write(self._path)
+            _ensure_reaper()
+        _adopt_orphans(True)
 
     def release(self) -> None:
-        """Kill every process of the engine. The reaper removes its files, and itself, when this process ends."""
+        """Kill every process of the engine. The reaper removes its files when this process ends."""
         reaper.kill_engine(self._engine_id)
         _collect_children()
-
-    def _start_reaper(self) -> Path:
-        return start_reaper(self._engine_id, os.getpid(), log_path=self._log_path, silence_s=self._silence_s)
 
 
 def start_reaper(
@@ -71,29 +77,52 @@ def start_reaper(
     silence_s: float = SILENCE_S,
     lease_name: str | None = None,
 ) -> Path:
-    """Start the reaper of an engine; return its lease, which goes when the owner has died and nothing is left.
+    """Have the machine's reaper guard an engine, and start it if there is none; return the engine's lease, which goes
+    when the owner has died and nothing is left.
 
     Args:
-        owner_pid: A live process. When it dies, every process that carries the engine's id is killed.
+        owner_pid: A process. When it dies, every process that carries the engine's id is killed.
         log_path, silence_s: See ``Custody``.
-        lease_name: Of the lease; None for the engine's id. An engine with several reapers on a machine has as many.
+        lease_name: Of the lease; None for the engine's id. An engine with several owners on a machine has as many.
     """
-    lease = reaper.lease_folder() / f"{lease_name or engine_id}.json"
-    command = [
-        *(sys.executable, "-m", _REAPER),
-        *("--engine-id", engine_id),
-        *("--owner-pid", str(owner_pid)),
-        *("--owner-start", str(reaper.start_ticks(owner_pid))),
-        *("--lease", str(lease)),
-        *("--log", log_path),
-        *("--silence-s", str(silence_s)),
-    ]
+    path = _lease_path(lease_name or engine_id)
+    _new_lease(engine_id, owner_pid, log_path, silence_s).write(path)
+    _ensure_reaper()
+    return path
+
+
+def _new_lease(engine_id: str, owner_pid: int, log_path: str, silence_s: float) -> reaper.Lease:
+    """The GPUs are those of this process, as they are now."""
+    own = gpus.own_gpus()
+    return reaper.Lease(
+        engine_id,
+        owner_pid,
+        # What one has left that died already is removed at once.
+        reaper.start_ticks(owner_pid) or 0,
+        # The reaper works in another folder.
+        log_path=str(Path(log_path).absolute()) if log_path else "",
+        silence_s=silence_s,
+        gpus=own,
+        gpu_before_mib=gpus.memory_used_mib(own),
+    )
+
+
+def _lease_path(name: str) -> Path:
+    return reaper.lease_folder() / f"{name}.json"
+
+
+def _ensure_reaper() -> None:
+    """Called when a lease is written: a reaper that leaves looks for new ones before."""
+    duty.ensure(reaper.lease_folder(), _start_reaper)
+
+
+def _start_reaper() -> None:
     # It must not be taken for a process of the engine, and finds this package wherever that was imported from.
     environment = {name: value for name, value in os.environ.items() if name != reaper.ENGINE_ID_ENV}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
     # The command returns once the reaper has left this process tree.
+    command = [sys.executable, "-m", _REAPER, "--root", str(reaper.ROOT)]
     subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL, env=environment)
-    return lease
 
 
 def _scratch_env(engine_id: str) -> Mapping[str, str]:
@@ -110,21 +139,22 @@ def _scratch_env(engine_id: str) -> Mapping[str, str]:
     }
 
 
-def _wait_for_reapers() -> None:
+def _wait_for_reaper() -> None:
     """Wait for engines that are being removed from this machine: their memory is this engine's next."""
     deadline = time.monotonic() + _CLEAN_TIMEOUT_S
     while reaper.is_removing() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of the engine's grandchildren when their own parent dies, so that they do not stay as zombies.
+def _adopt_orphans(does: bool) -> None:
+    """Become the parent of the engine's grandchildren when their own parent dies, so that they do not stay as zombies;
+    or no longer.
 
     Linux ``prctl(PR_SET_CHILD_SUBREAPER)``; without it they go to the machine's first process, which in a container
     may never collect them.
     """
     pr_set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, int(does), 0, 0, 0)
 
 
 def _collect_children() -> None:

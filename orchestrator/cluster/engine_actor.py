@@ -25,6 +25,7 @@ from orchestrator.engines import (
     EngineConfig,
     EngineInfo,
     KnobValue,
+    RejectedError,
     StopRule,
 )
 from orchestrator.engines.kernel_lab import LabError
@@ -91,6 +92,21 @@ class EngineActor:
     def run(self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None) -> BlockResult:
         with self._heart.during("block", block_kind(self._live, requests, schedule, top2=top2)):
             return self._started.run(requests, schedule, top2=top2, stop=stop)
+
+    def retune_and_run(
+        self,
+        live_values: Mapping[str, KnobValue],
+        requests: Sequence[Request],
+        schedule: Schedule,
+        top2: bool,
+        stop: StopRule | None,
+    ) -> tuple[float, BlockResult]:
+        """See ``TunedRuns``."""
+        try:
+            took_s = self.retune(live_values)
+        except ValueError as error:
+            raise RejectedError(str(error)) from error
+        return took_s, self.run(requests, schedule, top2, stop)
 
     def stop(self) -> None:
         with self._heart.during("stop"):

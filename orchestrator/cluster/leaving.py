@@ -1,4 +1,4 @@
-"""Engines that were stopped: what is left of them goes a moment later, by their reapers."""
+"""Engines that were stopped: what is left of them goes a moment later, by the reaper of their machine."""
 
 from __future__ import annotations
 

@@ -12,18 +12,27 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from orchestrator.cluster import gpus
+from orchestrator.cluster.duty import on_duty
 from orchestrator.cluster.vitals import vitals
 from orchestrator.cluster.watchdog import SILENCE_S
 
 ENGINE_ID_ENV = "CHUNKSMITH_ENGINE_ID"
 """Every process of an engine carries this variable with the engine's id."""
+
+ROOT = Path("/tmp") / f"chunksmith-{os.getuid()}"
+"""This user's folder on this machine, on a file system of its own."""
+
+FORMAT: Final = 2
+"""Of the leases. Each has a folder and a reaper: engines of another version of this code are none of ours. (Those of 1
+had a reaper each.)"""
 
 SCAN_INTERVAL_S = 0.5
 KILL_TIMEOUT_S = 20.0
@@ -33,6 +42,8 @@ _SHM = "/dev/shm/"
 _NOT_OURS = ("plasma", "ray")
 """Ray's object store is shared with everybody; an engine may map it but never owns it."""
 
+Find = Callable[[str], Iterable[psutil.Process]]
+
 
 @dataclass
 class Lease:
@@ -41,20 +52,22 @@ class Lease:
     ``owner_start`` tells a process from a later one that was given the same pid.
 
     Attributes:
+        shared_files: Files of its processes under ``/dev/shm``, as far as they have been seen.
         log_path: Where a verdict of the watchdog is written; empty for nowhere.
         silence_s: See ``Watchdog``.
         gpus: Those of the engine, and what of their memory was in use before it, in MiB.
+        is_stuck: Whether its owner is gone, and one of its processes survives SIGKILL.
     """
 
     engine_id: str
     owner_pid: int
     owner_start: int
-    reaper_pid: int = 0
     shared_files: list[str] = field(default_factory=list)
     log_path: str = ""
     silence_s: float = SILENCE_S
     gpus: list[str] = field(default_factory=list)
     gpu_before_mib: list[int] = field(default_factory=list)
+    is_stuck: bool = False
 
     def write(self, path: Path) -> None:
         temporary = path.with_suffix(".tmp")
@@ -67,8 +80,8 @@ class Lease:
 
 
 def lease_folder() -> Path:
-    """Folder of this user's leases on this machine, on its own temporary file system."""
-    return own_folder("leases")
+    """Folder of this user's leases on this machine."""
+    return own_folder(f"leases-{FORMAT}")
 
 
 def scratch_folder(engine_id: str) -> Path:
@@ -88,7 +101,7 @@ def steps_path(engine_id: str) -> Path:
 
 def own_folder(name: str) -> Path:
     """A folder of this user, which nobody else can read or has made."""
-    folder = Path("/tmp") / f"chunksmith-{os.getuid()}" / name
+    folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user: what it names must not be removed")
@@ -108,34 +121,59 @@ def is_alive(pid: int, start: int) -> bool:
 
 def engine_processes(engine_id: str) -> Iterator[psutil.Process]:
     """Every live process that inherited the engine's id."""
-    wanted = f"{ENGINE_ID_ENV}={engine_id}".encode()
+    return living(processes_by_engine().get(engine_id, ()))
+
+
+def processes_by_engine() -> dict[str, list[int]]:
+    """The pids of all engines' processes on this machine, zombies included, by the engine's id; without this process
+    itself."""
+    found: dict[str, list[int]] = {}
+    name, own = f"{ENGINE_ID_ENV}=".encode(), os.getpid()
     for pid in psutil.pids():
         try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-            if wanted in environment.split(b"\0") and pid != os.getpid():
-                process = psutil.Process(pid)
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
-        except (OSError, psutil.NoSuchProcess):
+            environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
             continue
+        _, is_there, rest = environment.partition(b"\0" + name)
+        if is_there and pid != own:
+            found.setdefault(rest.partition(b"\0")[0].decode(errors="replace"), []).append(pid)
+    return found
+
+
+def living(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Those of the processes that are there, and no zombies."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                yield process
 
 
 def shared_files(pid: int) -> set[str]:
-    """Files under ``/dev/shm`` that a process maps.
+    """Files under ``/dev/shm`` that a process maps."""
+    inodes = mapped_inodes(pid)
+    return {path for inode, path in shared_file_names().items() if inode in inodes} if inodes else set()
 
-    They are told by their inode: glibc makes a semaphore under another name, and its maker's map goes on showing
-    that one.
+
+def mapped_inodes(pid: int) -> set[int]:
+    """Inodes of the files under ``/dev/shm`` that a process maps.
+
+    Inodes, because glibc makes a semaphore under another name, and its maker's map goes on showing that one.
     """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return set()
     # Columns: addresses, permissions, offset, device, inode, path.
-    inodes = {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if _SHM in line}
-    if not inodes:
-        return set()
-    entries = [entry for entry in os.scandir(_SHM) if not entry.name.startswith(_NOT_OURS)]
-    return {entry.path for entry in entries if entry.inode() in inodes}
+    return {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if _SHM in line}
+
+
+def shared_file_names() -> dict[int, str]:
+    """Paths of the files under ``/dev/shm``, by their inodes, as far as they may be an engine's."""
+    try:
+        return {entry.inode(): entry.path for entry in os.scandir(_SHM) if not entry.name.startswith(_NOT_OURS)}
+    except OSError:
+        return {}
 
 
 def is_resource_tracker(process: psutil.Process) -> bool:
@@ -146,11 +184,14 @@ def is_resource_tracker(process: psutil.Process) -> bool:
         return False
 
 
-def kill_engine(engine_id: str) -> set[str]:
+def kill_engine(engine_id: str, find: Find = engine_processes) -> set[str]:
     """Kill every process of the engine but the resource trackers, and wait until none is left.
 
     The trackers are spared because they know what the dead made in their last moments, which no scan has seen. They
     end by themselves, and remove it, when the last process that they serve is gone.
+
+    Args:
+        find: Finds the live processes of an engine.
 
     Returns the shared files that the killed processes mapped.
 
@@ -159,7 +200,7 @@ def kill_engine(engine_id: str) -> set[str]:
     """
     files: set[str] = set()
     deadline = time.monotonic() + KILL_TIMEOUT_S
-    while processes := [process for process in engine_processes(engine_id) if not is_resource_tracker(process)]:
+    while processes := [process for process in find(engine_id) if not is_resource_tracker(process)]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"engine {engine_id}: pids {[p.pid for p in processes]} survive SIGKILL")
         for process in processes:
@@ -168,12 +209,12 @@ def kill_engine(engine_id: str) -> set[str]:
     return files
 
 
-def remove_engine(lease: Lease) -> None:
-    """Remove every process and file of an engine whose owner is gone, and wait for its GPUs' memory. Raises
-    TimeoutError as ``kill_engine`` does."""
+def remove_engine(lease: Lease, find: Find = engine_processes) -> None:
+    """Remove every process and file of an engine whose owner is gone, and wait for its GPUs' memory. ``find`` and what
+    it raises: see ``kill_engine``."""
     engine_id = lease.engine_id
-    files = {*lease.shared_files} | kill_engine(engine_id)
-    trackers = list(engine_processes(engine_id))
+    files = {*lease.shared_files} | kill_engine(engine_id, find)
+    trackers = list(find(engine_id))
     _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
     _kill(stuck)
     for name in files:
@@ -192,35 +233,21 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def is_guarded(path: Path) -> bool:
-    """Whether the reaper that a lease names is alive."""
-    try:
-        return _is_reaper_of(Lease.read(path))
-    except (OSError, ValueError, TypeError):
-        return False
+    """Whether an engine's lease is there, and a reaper that goes by it."""
+    return path.exists() and on_duty(path.parent) is not None
 
 
 def is_removing() -> bool:
-    """Whether a reaper on this machine removes what a dead owner left."""
-    for path in lease_folder().glob("*.json"):
-        try:
-            lease = Lease.read(path)
-        except (OSError, ValueError, TypeError):
-            continue
-        if not is_alive(lease.owner_pid, lease.owner_start) and _is_reaper_of(lease):
-            return True
-    return False
+    """Whether the reaper on this machine removes what a dead owner left, and gets on with it."""
+    return on_duty(lease_folder()) is not None and any(not lease.is_stuck for _, lease in _orphaned())
 
 
 def reap_stale() -> list[str]:
-    """Clean up after every engine on this machine whose owner and reaper are both dead; return their ids."""
-    reaped = []
-    for path in lease_folder().glob("*.json"):
-        try:
-            lease = Lease.read(path)
-        except (OSError, ValueError, TypeError):
-            continue  # being written or removed by its own reaper
-        if is_alive(lease.owner_pid, lease.owner_start) or _is_reaper_of(lease):
-            continue
+    """Clean up after every engine on this machine whose owner is dead while there is no reaper; return their ids."""
+    reaped: list[str] = []
+    if on_duty(lease_folder()) is not None:
+        return reaped
+    for path, lease in _orphaned():
         try:
             remove_engine(lease)
         except TimeoutError:
@@ -230,8 +257,12 @@ def reap_stale() -> list[str]:
     return reaped
 
 
-def _is_reaper_of(lease: Lease) -> bool:
-    try:
-        return lease.engine_id in psutil.Process(lease.reaper_pid).cmdline()
-    except psutil.Error:
-        return False
+def _orphaned() -> Iterator[tuple[Path, Lease]]:
+    """Leases whose owners are dead."""
+    for path in lease_folder().glob("*.json"):
+        try:
+            lease = Lease.read(path)
+        except (OSError, ValueError, TypeError):
+            continue  # it is being removed
+        if not is_alive(lease.owner_pid, lease.owner_start):
+            yield path, lease

@@ -9,8 +9,10 @@ from orchestrator.engines.contract import (
     EngineInfo,
     InForce,
     KnobValue,
+    RejectedError,
     RequestTimeline,
     StopRule,
+    TunedRuns,
 )
 from orchestrator.engines.live import LIVE_KNOBS
 from orchestrator.engines.progress import PROGRESS, Progress
@@ -27,6 +29,8 @@ __all__ = [
     "InForce",
     "KnobValue",
     "Progress",
+    "RejectedError",
     "RequestTimeline",
     "StopRule",
+    "TunedRuns",
 ]

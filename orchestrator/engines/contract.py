@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.errors import ChunksmithError
 from orchestrator.planning import dense_workspace_rows, rule_for_vllm, sparse_workspace_rows
@@ -195,6 +195,11 @@ def _rebuild_error(
     return error
 
 
+class RejectedError(ValueError):
+    """Live values that ``TunedRuns.retune_and_run`` could not put into force, for a reason for which ``retune`` raises
+    ValueError. No request was sent."""
+
+
 class Engine(Protocol):
     """The contract. ``orchestrator.engines.testing`` holds the suite that every engine passes."""
 
@@ -221,3 +226,19 @@ class Engine(Protocol):
 
     def abort(self) -> None:
         """Free everything at once, also while a block is running or the engine hangs."""
+
+
+@runtime_checkable
+class TunedRuns(Protocol):
+    """What an engine offers beside the contract where every call has a price: two calls in one round trip."""
+
+    def retune_and_run(
+        self,
+        live_values: Mapping[str, KnobValue],
+        requests: Sequence[Request],
+        schedule: Schedule,
+        *,
+        top2: bool = False,
+        stop: StopRule | None = None,
+    ) -> tuple[float, BlockResult]:
+        """``retune``, then ``run``; what both return. Raises RejectedError in place of a ValueError of the former."""

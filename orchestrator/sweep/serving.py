@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from orchestrator.engines import BlockResult, Counters, EngineError, InForce, StopRule
+from orchestrator.engines import BlockResult, Counters, EngineError, InForce, RejectedError, StopRule, TunedRuns
 from orchestrator.errors import ChunksmithError
 from orchestrator.measurement import (
     BlockOutcome,
@@ -161,9 +161,17 @@ class Serving:
     ) -> tuple[float, BlockResult]:
         """Retune, then serve; return the seconds of the first and the result of the second. A failed engine is
         discarded."""
+        there, live = engine.engine, {name: point[name] for name in self._space.names("live")}
         try:
-            retune_s = self._tune(engine, point)
-            return retune_s, engine.engine.run(requests, schedule, top2=top2, stop=stop)
+            if engine.live == live or not isinstance(there, TunedRuns):
+                retune_s = self._tune(engine, live)
+                return retune_s, there.run(requests, schedule, top2=top2, stop=stop)
+            engine.live = None
+            both = there.retune_and_run(live, requests, schedule, top2=top2, stop=stop)
+            engine.live = live
+            return both
+        except RejectedError as error:
+            raise TrialFailure("rejected", str(error), engine.info.log_path) from error
         except EngineError:
             self._pool.discard(engine)
             raise
@@ -173,8 +181,7 @@ class Serving:
         if reason := self._failure(point, engine, result):
             raise TrialFailure(*reason, engine.info.log_path, at_baseline=True)
 
-    def _tune(self, engine: WarmEngine, point: Point) -> float:
-        live = {name: point[name] for name in self._space.names("live")}
+    def _tune(self, engine: WarmEngine, live: Point) -> float:
         if engine.live == live:
             return 0.0
         engine.live = None

@@ -4,13 +4,16 @@ and a temporary file."""
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from multiprocessing import shared_memory
 from multiprocessing.synchronize import Lock
+from pathlib import Path
 
+from orchestrator.cluster import reaper
 from orchestrator.cluster.custody import Custody
 from orchestrator.cluster.heartbeat import Heartbeat
 from orchestrator.cluster.reaper import beat_path
@@ -43,6 +46,8 @@ def serve_and_spin(heart: Heartbeat, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
+    # A machine of the test's own: nothing else has a reaper there.
+    reaper.ROOT = Path(os.environ["CHUNKSMITH_TEST_ROOT"])
     custody = Custody(sys.argv[1], log_path=sys.argv[3])
     context = multiprocessing.get_context("spawn")
     lock = context.Lock()  # held here: the semaphore goes when its maker forgets it
