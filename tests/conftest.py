@@ -27,12 +27,22 @@ settings.load_profile(os.environ.get("CHUNKSMITH_HYPOTHESIS", "chunksmith"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``pytest -n 2 --dist loadgroup``: one group for the tests that start an engine or Ray, so that there is one
-    at a time; it is the longest and goes first. The others go by file, whose fixtures are then made once."""
-    for item in items:
-        alone = item.get_closest_marker("engine") or item.get_closest_marker("ray")
-        item.add_marker(pytest.mark.xdist_group("engine" if alone else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("engine") is None and item.get_closest_marker("ray") is None)
+    """For ``pytest -n 3 --dist loadgroup``: one group for the tests that start an engine or Ray, so that there is one
+    at a time; it is the longest and goes first. Its worker mostly waits, hence three for two cores. Then those that
+    need vLLM in their own process, so that one worker imports it. The others go by file, whose fixtures are then made
+    once."""
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: {"engine": 0, "vllm": 1}.get(groups[item], 2))
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("engine") or item.get_closest_marker("ray"):
+        return "engine"
+    if item.get_closest_marker("vllm") or "vllm_originals" in getattr(item, "fixturenames", ()):
+        return "vllm"
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

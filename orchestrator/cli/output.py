@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec, TextIO, TypeVar, get_type_hints
 
 import typer
+
+from orchestrator.errors import ChunksmithError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,12 +72,29 @@ def write_output(path: Path, text: str) -> None:
     """Write the text, whole or not at all; a pipe or a device, such as ``/dev/stdout``, is written to and not replaced.
 
     Raises:
-        ChunksmithError, OSError: The file system refused; both end in one line.
+        UserError: It is a folder.
+        ChunksmithError: The file system refused.
     """
     from orchestrator.records import write_text_atomic
 
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        write_text_atomic(path, text)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file.")
+    with naming(path):
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            write_text_atomic(path, text)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn what the file system refuses into one line that names the file: the system itself often does not.
+
+    Raises:
+        ChunksmithError: It refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ChunksmithError(f"{path}: cannot write: {error.strerror}.") from error

@@ -41,9 +41,13 @@ def report(
 
 def _write_pictures(run: Path, folder: Path) -> None:
     from orchestrator.analysis.report import pictures
+    from orchestrator.cli.output import naming
 
     images = pictures(run)
-    folder.mkdir(parents=True, exist_ok=True)
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, image in images.items():
-        (folder / name).write_bytes(image)
-        typer.echo(str(folder / name))
+        path = folder / name
+        with naming(path):
+            path.write_bytes(image)
+        typer.echo(str(path))

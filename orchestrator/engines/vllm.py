@@ -7,25 +7,14 @@ import contextlib
 import dataclasses
 import os
 import re
-import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.engines.background import BackgroundLoop
-from orchestrator.engines.contract import (
-    BlockResult,
-    EngineConfig,
-    EngineError,
-    EngineInfo,
-    InForce,
-    KnobValue,
-    StopRule,
-)
-from orchestrator.engines.live import check_live_values
+from orchestrator.engines.contract import BlockResult, EngineConfig, EngineError, EngineInfo, StopRule
+from orchestrator.engines.plugin_engine import DEATH_POLL_S, PluginEngine
 from orchestrator.engines.reports import Reports, counters, in_force
 from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
 from orchestrator.vllm_plugin import WORKER_EXTENSION, calls
@@ -39,24 +28,21 @@ environment."""
 
 _SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD)(_|$)", re.IGNORECASE)
 
-DEATH_POLL_S = 0.5
-"""How often a waiting RPC looks whether the engine core is still there."""
 
-
-class VllmEngine:
+class VllmEngine(PluginEngine):
     """The contract of ``orchestrator.engines.Engine``. One engine for one object, and one object for one process.
 
     ``start`` changes the environment of its process and patches vLLM there. ``abort`` ends a block that another thread
     waits for; a start it cannot end.
     """
 
+    kind = "vllm"
+
     def __init__(self, engine_id: str, log_path: str) -> None:
-        self._engine_id, self._log_path = engine_id, log_path
+        super().__init__(engine_id, log_path)
         self._environment: tuple[str, ...] = ()
-        self._loop = BackgroundLoop("vllm-loop")
         self._llm: Any = None
         self._requests = 0
-        self._start_values = InForce()
         # What was counted up to the end of the last block. Nobody else sends requests, so the next block begins there.
         self._counted: Reports | None = None
 
@@ -76,17 +62,6 @@ class VllmEngine:
             raise EngineError("engine-start", detail, log_path=self._log_path) from error
         self._start_values = info.in_force
         return info
-
-    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        self._require_running()
-        # Checked here, before the first of two processes is told: what one of them refuses, none of them has.
-        return self._await(self._retune(check_live_values(live_values, self._start_values)))
-
-    def run(
-        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
-    ) -> BlockResult:
-        self._require_running()
-        return self._await(self._run(requests, schedule, top2, stop))
 
     def stop(self) -> None:
         llm, self._llm = self._llm, None
@@ -116,17 +91,16 @@ class VllmEngine:
         }
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         reports = await self._reports()
-        for report in (*reports[0], reports[1]):
-            if report["refused"]:
-                raise EngineError("plugin-refused", report["refused"], log_path=self._log_path)
-        info = self._info(reports, time.perf_counter() - begin)
+        info = self._info(reports, begin, calls.facts(self._llm.vllm_config, self._environment))
         launch = {"engine_args": args, "environment": recorded(engine_environment(config))}
         return dataclasses.replace(info, resolved={**info.resolved, "launch": launch})
 
-    async def _retune(self, values: Mapping[str, int | None]) -> float:
-        begin = time.perf_counter()
+    @property
+    def _is_running(self) -> bool:
+        return self._llm is not None
+
+    async def _retune(self, values: Mapping[str, int | None]) -> None:
         await self._answer(calls.retune(self._llm, values))
-        return time.perf_counter() - begin
 
     async def _run(
         self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None
@@ -197,30 +171,6 @@ class VllmEngine:
             return task.result()
         except EngineDeadError as error:
             raise self._dead() from error
-
-    def _dead(self) -> EngineError:
-        return EngineError("engine-dead", "vLLM's engine core is gone", lost=True, log_path=self._log_path)
-
-    def _require_running(self) -> None:
-        if self._llm is None:
-            raise EngineError("engine-dead", "the engine is not running", lost=True, log_path=self._log_path)
-
-    def _info(self, reports: Reports, start_s: float) -> EngineInfo:
-        return EngineInfo(
-            engine_id=self._engine_id,
-            kind="vllm",
-            host=socket.gethostname(),
-            log_path=self._log_path,
-            in_force=in_force(reports),
-            start_s=start_s,
-            **calls.facts(self._llm.vllm_config, self._environment),
-        )
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._loop.wait_for(work)
-        except CancelledError as error:
-            raise EngineError("engine-dead", "the engine was aborted", lost=True, log_path=self._log_path) from error
 
 
 def engine_environment(config: EngineConfig) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -49,14 +50,25 @@ def export(run: RunFolder, target: Path | str, *, form: str, tables: Sequence[st
         if table not in SCHEMAS:
             raise unknown_name("table", table, SCHEMAS)
     filesystem, folder = _open_target(str(target))
-    shown = mask(str(target))
-    try:
+    shown = mask(str(target)).rstrip("/")
+    with _naming(shown):
         filesystem.create_dir(folder, recursive=True)
-        for table in tables:
-            _export(run, table, filesystem, f"{folder}/{table}.{form}")
+    written = []
+    for table in tables:
+        name = f"{table}.{form}"
+        with _naming(f"{shown}/{name}"):
+            _export(run, table, filesystem, f"{folder}/{name}")
+        written.append(f"{shown}/{name}")
+    return written
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Name what could not be written: the file system itself often does not."""
+    try:
+        yield
     except OSError as error:
-        raise ChunksmithError(f"{shown}: cannot write: {mask_all(' '.join(str(error).split()))}.") from error
-    return [f"{shown.rstrip('/')}/{table}.{form}" for table in tables]
+        raise ChunksmithError(f"{place}: cannot write: {mask_all(' '.join(str(error).split()))}.") from error
 
 
 def _open_target(target: str) -> tuple[pa_fs.FileSystem, str]:

@@ -30,6 +30,7 @@ def test_without_output_it_is_printed(run: Run, capsys: pytest.CaptureFixture[st
     assert "mla_workspace_rows: 256" in capsys.readouterr().out
 
 
+@pytest.mark.vllm
 def test_vllm_itself_can_be_asked(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.trial(1, serve_args=["org/model", "--max-num-seqs", "4"], env='{"VLLM_CPU_KVCACHE_SPACE": "1"}')
     assert main(["export", str(run.path), "--check"]) == 0

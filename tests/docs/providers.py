@@ -237,7 +237,8 @@ def _ray_cluster(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Provided]:
         head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         wait_for_dashboard(f"http://127.0.0.1:{dashboard}", head, folder / "head.log")
-        yield Provided({"http://HEAD:8265": f"http://127.0.0.1:{dashboard}"}, run_long)
+        address = f"http://127.0.0.1:{dashboard}"
+        yield Provided({"http://HEAD:8265": address, "http://127.0.0.1:8265": address}, run_long)
     finally:
         head.terminate()
         head.wait(timeout=60)
@@ -251,6 +252,21 @@ def _checkout(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Provided]:
     # `make test` is what runs the other blocks, and would take its 10 minutes once more.
     yield Provided({"make test": "make --dry-run test"}, run_long)
     assert (folder / "run/trials").is_dir()
+
+
+@contextmanager
+def _on_cpu(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Provided]:
+    """What a script for a GPU can do without one, in this checkout."""
+    patch.chdir(ROOT)
+    words = {"[--out FOLDER]": f"--device cpu --quick --out {folder / 'lab'}"}
+    yield Provided(words, run_long)
+    assert (folder / "lab/summary.md").is_file()
+
+
+@contextmanager
+def _dry_run(_: Path, __: pytest.MonkeyPatch) -> Iterator[Provided]:
+    """Engines that are told and not started, for their GPUs are not here."""
+    yield Provided({"deepseek_v3_dcp.yaml": "deepseek_v3_dcp.yaml --dry-run"})
 
 
 @contextmanager
@@ -289,7 +305,9 @@ PROVIDERS: dict[str, Provider] = {
     "engine": _engine,
     "short-sweeps": _short_sweeps,
     "ray-cluster": _ray_cluster,
+    "dry-run": _dry_run,
+    "on-cpu": _on_cpu,
     "checkout": _checkout,
     "fresh-environment": _fresh_environment,
 }
-"""What a comment can ask for, by name. The last five are for ``make soak``: they take minutes."""
+"""What a comment can ask for, by name. The last seven are for ``make soak``: they take minutes."""

@@ -21,9 +21,7 @@ from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of
 from tests.docs.providers import PROVIDERS, provided
 
 NOT_RUN = {
-    "docs/how-to/cluster.md": 1,
     "docs/how-to/first-sweep.md": 1,
-    "docs/reference/kernel-lab.md": 1,
 }
 """Blocks of each page that nothing here can run, for want of GPUs. A new one needs a good reason, and a new number."""
 

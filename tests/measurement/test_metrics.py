@@ -116,6 +116,7 @@ def vllm_metrics(requests: list[RequestTimeline], duration_s: float, slo: Slo) -
     return metrics
 
 
+@pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore:All requests failed")
 @settings(max_examples=200)
 @given(requests=st.lists(timelines(), min_size=1, max_size=8), duration_s=st.floats(0.01, 1000.0), slo=slos)

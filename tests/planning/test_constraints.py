@@ -80,6 +80,7 @@ def test_a_message_is_one_line_with_the_versions(rule: Any) -> None:
     assert f"(vLLM {rule.since[0]}.{rule.since[1]}.{rule.since[2]} " in message
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize(("tp", "pcp", "dcp"), [(8, 1, 3), (8, 1, 4), (8, 2, 2), (8, 2, 4), (8, 2, 16), (4, 4, 16)])
 def test_the_ranks_are_judged_as_by_vllm_itself(tp: int, pcp: int, dcp: int) -> None:
     config = pytest.importorskip("vllm.config")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,14 +23,15 @@ from orchestrator.planning import (
     workspace_alignment,
 )
 
-mla = pytest.importorskip("vllm.model_executor.layers.attention.mla_attention")
-sparse_mla = pytest.importorskip("vllm.model_executor.layers.attention.sparse_mla_attention")
-swa = pytest.importorskip("vllm.v1.attention.backends.mla.sparse_swa")
+# Imported by the tests and not while they are collected, which every worker of pytest-xdist does.
+mla = partial(pytest.importorskip, "vllm.model_executor.layers.attention.mla_attention")
+sparse_mla = partial(pytest.importorskip, "vllm.model_executor.layers.attention.sparse_mla_attention")
+swa = partial(pytest.importorskip, "vllm.v1.attention.backends.mla.sparse_swa")
 
 # Another file may have built vLLM's argument parser in this process, which loads our plugin.
 pytestmark = pytest.mark.usefixtures("vllm_originals")
 
-CASES, SOAK_CASES = 2_000, 100_000
+CASES, SOAK_CASES = 500, 100_000
 
 
 def block_and_run(data: Any) -> tuple[int, int]:
@@ -63,10 +65,10 @@ def check_workspace(data: Any) -> None:
     topk = data.draw(st.integers(1, 4096))
     config = vllm_config(**sizes, **lengths, index_topk=topk)
     rows = data.draw(st.integers(1, 3_000_000))
-    assert align_workspace(rows, **sizes) == mla.align_mla_chunked_context_workspace_size(config, rows)
-    dense = mla.MLACommonMetadataBuilder.determine_chunked_prefill_workspace_size(config)
+    assert align_workspace(rows, **sizes) == mla().align_mla_chunked_context_workspace_size(config, rows)
+    dense = mla().MLACommonMetadataBuilder.determine_chunked_prefill_workspace_size(config)
     assert dense_workspace_rows(**sizes, **lengths) == dense
-    sparse = sparse_mla.SparseMLACommonMetadataBuilder.determine_chunked_prefill_workspace_size(config)
+    sparse = sparse_mla().SparseMLACommonMetadataBuilder.determine_chunked_prefill_workspace_size(config)
     assert sparse_workspace_rows(**sizes, **lengths, index_topk=topk) == sparse
 
 
@@ -84,7 +86,7 @@ def check_prefill(data: Any) -> None:
         "max_num_batched_tokens": data.draw(st.integers(1, 16_384)),
     }
     size = data.draw(st.integers(1, 8))
-    metadata = swa.DeepseekSparseSWAMetadata(
+    metadata = swa().DeepseekSparseSWAMetadata(
         block_table=torch.empty(0),
         slot_mapping=torch.empty(0),
         block_size=64,
@@ -116,7 +118,7 @@ def check_context(data: Any) -> None:
     ours = plan_context_chunks(
         contexts, workspace_rows=rows, block_size=block, dcp=dcp, interleave=run, align_to_block=aligned
     )
-    theirs = mla.build_mla_chunked_context_metadata(
+    theirs = mla().build_mla_chunked_context_metadata(
         context_lens_cpu=torch.tensor(contexts, dtype=torch.int32),
         prefill_query_start_loc_cpu=torch.arange(len(contexts) + 1, dtype=torch.int32),
         chunked_prefill_workspace=torch.empty(0),
@@ -153,7 +155,7 @@ def check_packing(data: Any) -> None:
         return tokens if dcp == 1 else -(-tokens // (run * dcp)) * run
 
     budget = rows // dcp
-    theirs = mla.plan_mla_context_chunks(contexts, budget, rows, step, padded)
+    theirs = mla().plan_mla_context_chunks(contexts, budget, rows, step, padded)
     ours = plan_context_chunks(contexts, workspace_rows=rows, block_size=block, dcp=dcp, interleave=run)
     assert [(c.request_start, c.request_end, c.starts, c.lengths, c.is_continuation) for c in ours] == [
         (c.request_start, c.request_end, c.starts, c.seq_lens, c.is_continuation) for c in theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 from orchestrator.planning import LAYER_TYPES, planner_of, step_planner
 
-swa = pytest.importorskip("vllm.v1.attention.backends.mla.sparse_swa")
+# Imported by the tests and not while they are collected, which every worker of pytest-xdist does.
+swa = partial(pytest.importorskip, "vllm.v1.attention.backends.mla.sparse_swa")
 
 # Another file may have built vLLM's argument parser in this process, which loads our plugin.
 pytestmark = pytest.mark.usefixtures("vllm_originals")
@@ -32,7 +34,7 @@ def metadata_of(seq: Any, query: Any, **changes: Any) -> Any:
         "prefill_max_model_len": 131_072,
         "prefill_max_num_batched_tokens": 8192,
     }
-    return swa.DeepseekSparseSWAMetadata(**{**fields, **changes})
+    return swa().DeepseekSparseSWAMetadata(**{**fields, **changes})
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         planner = self.get_prefill_chunk_plan = planner_of(self, on_plan=computed.append)
         return planner(compress_ratio, prefill_chunk_size, has_compressed)
 
-    monkeypatch.setattr(swa.DeepseekSparseSWAMetadata, "get_prefill_chunk_plan", get_prefill_chunk_plan)
+    monkeypatch.setattr(swa().DeepseekSparseSWAMetadata, "get_prefill_chunk_plan", get_prefill_chunk_plan)
     return computed
 
 

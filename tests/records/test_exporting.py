@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import fsspec
@@ -78,4 +79,24 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(run: RunFolder, 
     (run.table("trials") / "bad.parquet").write_bytes(b"no")
     with pytest.raises(ChunksmithError, match=r"bad\.parquet: is damaged"):
         export(run, tmp_path / "out", form="csv", tables=["trials"])
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+class FaultyFolder(tempfile.TemporaryDirectory[str]):
+    """A table that is first written here goes to a full device."""
+
+    def __enter__(self) -> str:
+        folder = super().__enter__()
+        for name in ("trials.csv", "trials.parquet"):
+            (Path(folder) / name).symlink_to("/dev/full")
+        return folder
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_file_that_a_full_disk_does_not_take_is_named(
+    form: str, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.TemporaryDirectory", FaultyFolder)
+    with pytest.raises(ChunksmithError, match=rf"/out/trials\.{form}: cannot write: .*No space left on device"):
+        export(run, tmp_path / "out", form=form, tables=["trials"])
     assert list((tmp_path / "out").iterdir()) == []

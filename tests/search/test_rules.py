@@ -37,6 +37,7 @@ def test_more_requests_than_tokens_in_a_step_are_ruled_out(tokens: int | None, s
         assert reason is None
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize(("seqs", "accepted"), [(64, True), (65, False)])
 def test_vllm_draws_the_line_at_the_same_place(seqs: int, accepted: bool) -> None:
     from pydantic import ValidationError

@@ -116,6 +116,7 @@ def parse() -> Any:
     return make_arg_parser(FlexibleArgumentParser()).parse_args
 
 
+@pytest.mark.vllm
 def test_vllm_reads_the_flags_back_as_the_arguments(parse: Any) -> None:
     args: dict[str, KnobValue | list[int] | dict[str, Any]] = {
         "dtype": "bfloat16",
@@ -140,6 +141,7 @@ def test_vllm_reads_the_flags_back_as_the_arguments(parse: Any) -> None:
             assert getattr(parsed, name) == value, name
 
 
+@pytest.mark.vllm
 def test_vllm_reads_every_switch_back_on_and_off(parse: Any) -> None:
     from vllm import AsyncEngineArgs
 

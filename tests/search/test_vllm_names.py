@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from orchestrator.search.vllm_names import ANY_KEY, installed_names, shipped_names, vllm_names
 from orchestrator.vllm_plugin.arguments import engine_arguments
 from tools.list_vllm_names import TARGET, module_text
+
+pytestmark = pytest.mark.vllm
 
 
 def test_the_shipped_names_are_those_of_the_real_parser() -> None:

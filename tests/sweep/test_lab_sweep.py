@@ -1,4 +1,4 @@
-"""A sweep of the kernel lab through Ray: its actor is killed, then the sweep itself, and then it is resumed."""
+"""A sweep of the kernel lab through Ray whose actor is killed, and in ``make soak`` the sweep itself as well."""
 
 from __future__ import annotations
 
@@ -119,25 +119,22 @@ def sweeps(tmp_path: Path) -> Iterator[Sweeps]:
     assert wait_for(lambda: not sweeps.left()), sweeps.left()
 
 
-def test_actor_and_sweep_killed_and_resumed(sweeps: Sweeps) -> None:
-    driver, run = sweeps.start(str(sweeps.spec)), sweeps.run
+def kill_the_actor(sweeps: Sweeps) -> None:
+    """Kill it once a trial is recorded, and wait until the sweep goes on with a fresh one."""
+    (driver,) = sweeps.drivers
     assert wait_for(lambda: sweeps.recorded() >= 1 or driver.poll() is not None, 120)
     assert driver.poll() is None, sweeps.output()
     (first,) = sweeps.engine_ids()
     os.kill(Lease.read(lease_folder() / f"{first}.json").owner_pid, signal.SIGKILL)
-    # The sweep goes on with a fresh actor.
     at_kill = sweeps.recorded()
     assert wait_for(lambda: sweeps.recorded() > at_kill or driver.poll() is not None), sweeps.output()
     assert "lost: ray-actor-died" in sweeps.output()
-    driver.kill()
-    driver.wait()
     assert len(sweeps.engine_ids()) == 2
-    assert sweeps.recorded() < SPEC["trials"]
 
-    spec = load_spec(run.spec)
-    assert sweeps.start("--resume").wait(timeout=120) == 0, sweeps.output()
-    assert len(sweeps.engine_ids()) == 3
-    require_whole(run, spec)
+
+def require_all_of_it(run: RunFolder) -> None:
+    """Every trial is complete and recorded once, and the lab's own columns tell what was in force."""
+    require_whole(run, load_spec(run.spec))
     trials = read_arrow(run.path, "trials").to_pylist()
     assert {row["outcome"] for row in trials} == {"complete"}
     assert all(row["serve_args"] == [] for row in trials)
@@ -146,3 +143,23 @@ def test_actor_and_sweep_killed_and_resumed(sweeps: Sweeps) -> None:
     assert {row["chunk_order"] for row in blocks if row["role"] == "candidate"} == {"width", "fixed"}
     assert {row["chunk_order"] for row in blocks if row["role"] == "baseline"} == {"batch"}
     assert best(run.path).counts["trials"] == {"complete": SPEC["trials"]}
+
+
+def test_an_actor_is_killed_and_the_sweep_ends(sweeps: Sweeps) -> None:
+    driver = sweeps.start(str(sweeps.spec))
+    kill_the_actor(sweeps)
+    assert driver.wait(timeout=120) == 0, sweeps.output()
+    assert len(sweeps.engine_ids()) == 2
+    require_all_of_it(sweeps.run)
+
+
+@pytest.mark.soak
+def test_actor_and_sweep_killed_and_resumed(sweeps: Sweeps) -> None:
+    driver = sweeps.start(str(sweeps.spec))
+    kill_the_actor(sweeps)
+    driver.kill()
+    driver.wait()
+    assert sweeps.recorded() < SPEC["trials"]
+    assert sweeps.start("--resume").wait(timeout=120) == 0, sweeps.output()
+    assert len(sweeps.engine_ids()) == 3
+    require_all_of_it(sweeps.run)

@@ -38,6 +38,7 @@ def points_of(spec: SweepSpec) -> list[Point]:
     return spec.search_space().valid_points(SAMPLED, seed=1)[:SAMPLED]
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize("name", OF_VLLM)
 def test_vllms_parser_reads_every_sampled_point_back(name: str, parse: Any) -> None:
     spec = spec_of(name)
@@ -63,6 +64,7 @@ def test_vllms_parser_reads_every_sampled_point_back(name: str, parse: Any) -> N
                 assert getattr(parsed, knob) == value, knob
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize("name", ON_GPUS)
 def test_the_engine_takes_the_sampled_points_as_arguments_too(name: str) -> None:
     from vllm import AsyncEngineArgs
@@ -78,6 +80,7 @@ def test_the_engine_takes_the_sampled_points_as_arguments_too(name: str) -> None
                 assert getattr(found, "name", found) == value, knob
 
 
+@pytest.mark.vllm
 def test_vllms_parser_refuses_a_flag_that_it_does_not_know(parse: Any) -> None:
     words, _ = serve_command(EngineConfig(model="org/model"), {"block_sise": 16})
     with pytest.raises(SystemExit):

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from orchestrator.vllm_plugin.arguments import engine_arguments
 
 
+@pytest.mark.vllm
 def test_the_names_are_those_of_vllms_own_class() -> None:
     from vllm.engine.arg_utils import AsyncEngineArgs
 

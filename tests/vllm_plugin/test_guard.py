@@ -7,6 +7,8 @@ import pytest
 
 from orchestrator.vllm_plugin import guard
 
+pytestmark = pytest.mark.vllm
+
 TABLE = guard.symbols_of(guard.LAST_KNOWN)
 FUNCTIONS = [symbol for symbol in TABLE if symbol.parameters is not None]
 

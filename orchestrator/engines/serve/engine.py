@@ -8,38 +8,25 @@ import os
 import re
 import resource
 import shutil
-import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from orchestrator.engines.background import BackgroundLoop
-from orchestrator.engines.contract import (
-    BlockResult,
-    EngineConfig,
-    EngineError,
-    EngineInfo,
-    InForce,
-    KnobValue,
-    StopRule,
-)
-from orchestrator.engines.live import check_live_values
+from orchestrator.engines.contract import BlockResult, EngineConfig, EngineError, EngineInfo, StopRule
+from orchestrator.engines.plugin_engine import DEATH_POLL_S, PluginEngine
 from orchestrator.engines.reports import Reports, counters, in_force
 from orchestrator.engines.serve.command import server_command
 from orchestrator.engines.serve.completions import completion_body, completion_chunks
 from orchestrator.engines.serve.http import SocketClient, StatusError
 from orchestrator.engines.serve.process import ServerProcess, names_environment
 from orchestrator.engines.streaming import RequestFailed, StreamChunk, drive
-from orchestrator.engines.vllm import DEATH_POLL_S, engine_environment, recorded
+from orchestrator.engines.vllm import engine_environment, recorded
 from orchestrator.vllm_plugin import RPC_PREFIX
 from orchestrator.workloads import Prompt, Request, Schedule
-
-T = TypeVar("T")
 
 SOCKET_NAME: Final = "vllm.sock"
 
@@ -52,7 +39,7 @@ _NO_CAUSE: Final = "See root cause above"
 """In vLLM's line that only says that the cause stands elsewhere."""
 
 
-class ServeEngine:
+class ServeEngine(PluginEngine):
     """The contract of ``orchestrator.engines.Engine``. One server for one object.
 
     The server listens on a Unix socket in a folder that only this user can enter: no port is taken, and nobody else can
@@ -60,15 +47,15 @@ class ServeEngine:
     whatever was tuned. ``abort`` ends a start and a block that another thread waits for.
     """
 
+    kind = "vllm_serve"
+
     def __init__(self, engine_id: str, log_path: str) -> None:
-        self._engine_id, self._log_path = engine_id, log_path
-        self._loop = BackgroundLoop("serve-loop")
+        super().__init__(engine_id, log_path)
         self._folder: Path | None = None
         self._server: ServerProcess | None = None
         self._client = SocketClient("")
         self._model = ""
         self._caches = False
-        self._start_values = InForce()
         self._last: Reports | None = None
 
     @property
@@ -107,17 +94,6 @@ class ServeEngine:
         server = ServerProcess(command, {**inherited, **environment}, self._log_path)
         return server, {"command": command, "environment": recorded(environment)}
 
-    def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        self._require_running()
-        # Checked here, before the first of two processes is told: what one of them refuses, none of them has.
-        return self._await(self._retune(check_live_values(live_values, self._start_values)))
-
-    def run(
-        self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
-    ) -> BlockResult:
-        self._require_running()
-        return self._await(self._run(requests, schedule, top2, stop))
-
     def stop(self) -> None:
         self._remove(is_orderly=True)
 
@@ -130,20 +106,8 @@ class ServeEngine:
 
     async def _start(self, server: ServerProcess, names: Sequence[str], begin: float) -> EngineInfo:
         facts = await self._facts(server, names)
-        reports = await self._reports()
-        for report in (*reports[0], reports[1]):
-            if report["refused"]:
-                raise EngineError("plugin-refused", report["refused"], log_path=self._log_path)
         self._caches = bool(facts["resolved"]["cache_config"]["enable_prefix_caching"])
-        return EngineInfo(
-            engine_id=self._engine_id,
-            kind="vllm_serve",
-            host=socket.gethostname(),
-            log_path=self._log_path,
-            in_force=in_force(reports),
-            start_s=time.perf_counter() - begin,
-            **facts,
-        )
+        return self._info(await self._reports(), begin, facts)
 
     async def _facts(self, server: ServerProcess, names: Sequence[str]) -> dict[str, Any]:
         """What the server says of itself, once it serves."""
@@ -161,10 +125,12 @@ class ServeEngine:
             else:
                 return facts
 
-    async def _retune(self, values: Mapping[str, int | None]) -> float:
-        begin = time.perf_counter()
+    @property
+    def _is_running(self) -> bool:
+        return self._server is not None
+
+    async def _retune(self, values: Mapping[str, int | None]) -> None:
         await self._call("retune", {"values": dict(values)})
-        return time.perf_counter() - begin
 
     async def _run(
         self, requests: Sequence[Request], schedule: Schedule, top2: bool, stop: StopRule | None
@@ -234,7 +200,7 @@ class ServeEngine:
         try:
             while not (await asyncio.wait({task}, timeout=DEATH_POLL_S))[0]:
                 if not await self._is_healthy():
-                    raise self._dead("vLLM's engine core is gone")
+                    raise self._dead()
             return task.result()
         except ConnectionError as error:
             raise self._dead(f"the server {error}") from error
@@ -257,13 +223,6 @@ class ServeEngine:
             return True
         return True
 
-    def _dead(self, detail: str) -> EngineError:
-        return EngineError("engine-dead", detail, lost=True, log_path=self._log_path)
-
-    def _require_running(self) -> None:
-        if self._server is None:
-            raise self._dead("the engine is not running")
-
     def _remove(self, *, is_orderly: bool) -> None:
         (server, self._server), (folder, self._folder) = (self._server, None), (self._folder, None)
         if server is not None:
@@ -271,12 +230,6 @@ class ServeEngine:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         self._loop.close()
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._loop.wait_for(work)
-        except CancelledError as error:
-            raise self._dead("the engine was aborted") from error
 
 
 def _allow_many_files() -> None:

@@ -83,6 +83,7 @@ FILLED = st.lists(
 )
 
 
+@pytest.mark.vllm
 @settings(max_examples=30)
 @given(calls=st.lists(FILLED, min_size=1, max_size=5), unlocked=st.integers(0, 5))
 def test_sizes_places_and_the_lock_are_vllms(

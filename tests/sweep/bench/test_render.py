@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -49,6 +49,7 @@ def cells(text: str) -> dict[str, tuple[str, str]]:
     return {match[1]: (match[2], match[3] or "") for match in found if match}
 
 
+@settings(max_examples=30)
 @given(blocks_of, st.sampled_from([0.0, 2.0]))
 def test_table_and_json_say_the_same(content: list[list[tuple[float, float]]], gpus: float) -> None:
     report = report_of(content, gpus=gpus)

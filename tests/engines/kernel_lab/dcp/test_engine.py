@@ -116,19 +116,26 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> LabBlockResult:
     return run(tmp_path_factory.mktemp("alone"), {})
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.fixture(scope="module", params=["dense", "sparse"])
+def of_a_kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+    """Arguments of one kind of layer, and the tokens of one rank with them."""
+    args: dict[str, Any] = {"layers": {request.param: 2}, "index_topk": 100}
+    return args, tokens(run(tmp_path_factory.mktemp("one"), args))
+
+
 @pytest.mark.parametrize(("ranks", "interleave"), [(2, 1), (4, 16), (8, 4), (16, 1), (16, 16)])
-def test_greedy_tokens_are_those_of_one_rank(tmp_path: Path, kind: str, ranks: int, interleave: int) -> None:
-    args: dict[str, Any] = {"layers": {kind: 2}, "index_topk": 100}
-    expected = run(tmp_path, args)
+def test_greedy_tokens_are_those_of_one_rank(
+    tmp_path: Path, of_a_kind: tuple[dict[str, Any], Any], ranks: int, interleave: int
+) -> None:
+    args, expected = of_a_kind
     block = run(tmp_path, {**args, **over(ranks, interleave)}, ThreadPeers, {"mla_workspace_rows": 256})
-    assert tokens(block) == tokens(expected)
+    assert tokens(block) == expected
     assert block.lab.padded_rows >= 0
     assert block.lab.all_gather_bytes >= (ranks - 1) * block.lab.gathered_rows * 48 * 4 // ranks
     assert 0 < block.lab.all_gather_s <= block.lab.gather_s <= block.lab.prefill_s
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_processes_give_the_tokens_of_one_rank(tmp_path: Path, alone: LabBlockResult, ranks: int) -> None:
     block = run(tmp_path, over(ranks))
     assert tokens(block) == tokens(alone)

@@ -34,6 +34,7 @@ def test_the_padded_share_is_that_of_the_fullest_rank_in_whole_runs(sharding: Sh
     assert max(shares) <= padded < max(shares) + sharding.interleave
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize("ranks", [2, 8, 16])
 @pytest.mark.parametrize("interleave", [1, 4, 64])
 def test_local_lengths_are_vllms(ranks: int, interleave: int) -> None:
