@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.export import Deployment, Placement, write
+from orchestrator.analysis.render import describe_starts
 
 if TYPE_CHECKING:
     from orchestrator.records import RunFolder
@@ -85,7 +86,7 @@ def lines(found: DeployedRatio) -> list[str]:
     one = found.measured
     said = [
         f"measured under vllm serve: {shown(one.ratio, one.low, one.high)} of the baseline in {found.metric}, "
-        f"{one.pairs} pairs"
+        f"{one.pairs} pairs over {describe_starts(one.starts)}"
     ]
     low, ratio, high = found.reported_low, found.reported, found.reported_high
     if low is None or ratio is None or high is None:
