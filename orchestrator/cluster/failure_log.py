@@ -57,8 +57,11 @@ _PREFIXES = tuple(
         r"\[DATE\]",
         # SGLang: [2025-05-14 03:58:33 DP0 TP0]
         r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\]",
+        # mpirun's: `[1,0]<stdout>:`, and `host-1: ` of others who start NCCL's processes
+        r"\[\d+,\d+\]<std(?:out|err)>:",
+        r"[\w.-]+:\s(?=[\w.-]+:\d+:\d+ \[)",
         # host-1:2361:2361 [0] NCCL INFO
-        r"[\w.-]+:\d+:\d+ \[\d+\] NCCL (?P<nccl>INFO)",
+        r"[\w.<>-]+:\d+:\d+ \[\d+\] NCCL (?P<nccl>INFO)",
         # (EngineCore_DP0 pid=34), (RayWorkerWrapper pid=1, ip=10.0.0.1), (raylet), (autoscaler +16s)
         r"\((?:[^()]{0,80}\bpid=\w+[^()]{0,80}|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)",
         r"\([A-Z][A-Za-z]{2,30}\)\s(?=\()",
@@ -119,13 +122,15 @@ class FailureLog:
         advice: Sequence[str] = (),
         harmless: Sequence[str] = (),
         passed_over: Sequence[str] = (),
+        ignored: Sequence[str] = (),
         dumps: tuple[str, ...] = (),
     ) -> None:
         """Both ``advice`` and ``harmless`` are phrases that are taken out before anything is looked for.
 
         What begins with one of ``passed_over`` is taken out up to the end of its line. Lines with such a phrase or a
-        harmless one are kept in ``harmless``, by number, and those with advice in ``advised``. Lines that begin with
-        one of ``dumps`` are taken for information, and nothing is found in them.
+        harmless one are kept in ``harmless``, by number, and those with advice in ``advised``. So are lines with one of
+        ``ignored`` and the traceback that each begins, up to its exception. Lines that begin with one of ``dumps`` are
+        taken for information, and nothing is found in them.
         """
         self.lines = [
             _line(text, part, dumps)
@@ -136,16 +141,18 @@ class FailureLog:
         squeezed = [
             "\0" * len(line.message) if line.message.startswith(dumps) else squeeze(line.message) for line in self.lines
         ]
-        self._starts, position = [], 0
+        self._starts, self._ends, position = [], [], 0
         for part in squeezed:
             self._starts.append(position)
             position += len(part)
+            self._ends.append(position)
         self._boundaries = {*self._starts, position}
         self._text = "".join(squeezed)
         self._found: dict[str, tuple[Span, ...]] = {}
         self.advised = {number for span in self._blank(advice) for number in self.line_numbers(span)}
         calm = [*self._blank(passed_over, to_end=True), *self._blank(harmless)]
         self.harmless = {number for span in calm for number in self.line_numbers(span)}
+        self._pass_over({self.line_numbers(span)[0] for phrase in ignored for span in self._search(phrase)})
 
     def _blank(self, phrases: Sequence[str], *, to_end: bool = False) -> list[Span]:
         """Put fillers in the place of phrases, or of the rest of their lines too, and return where they stood."""
@@ -159,6 +166,25 @@ class FailureLog:
             done = end
         self._text = "".join([*parts, self._text[done:]])
         return spans
+
+    def _pass_over(self, begins: set[int]) -> None:
+        """Take out tracebacks that begin at these lines; one inside another's ends with it.
+
+        Of one without an exception nobody knows where it ends: its lines are harmless, but phrases are found in them.
+        """
+        texts = [self._text[start:end] for start, end in zip(self._starts, self._ends, strict=True)]
+        exceptions = [number for number, line in enumerate(self.lines) if EXCEPTION.match(line.message)]
+        for begin in sorted(begins):
+            if begin in self.harmless:
+                continue
+            following = bisect_right(exceptions, begin)
+            if following == len(exceptions):
+                self.harmless.update(range(begin, len(self.lines)))
+                break
+            for number in range(begin, exceptions[following] + 1):
+                self.harmless.add(number)
+                texts[number] = "\0" * len(texts[number])
+        self._text = "".join(texts)
 
     def find(self, phrase: str) -> Sequence[Span]:
         """Where a phrase stands, from the beginning on; see :class:`Rule` for how it is written."""
@@ -198,8 +224,7 @@ class FailureLog:
 
     def span(self, number: int) -> Span:
         """Where a line stands."""
-        is_last = number == len(self._starts) - 1
-        return Span(self._starts[number], len(self._text) if is_last else self._starts[number + 1])
+        return Span(self._starts[number], self._ends[number])
 
     def level(self, span: Span) -> Level:
         """The level of the line that a span begins in."""
@@ -248,7 +273,7 @@ def _line(text: str, part: str, dumps: tuple[str, ...]) -> Line:
         else:
             break
     if rest.startswith(dumps):
-        return Line(text, rest, Level.INFO, marked=False)
+        return Line(text, rest, Level.INFO, marked=False, origin=origin)
     # Launchers log as information whatever their child prints.
     known = Level.ERROR if level and EXCEPTION.match(rest) else _LEVELS.get(level)
     return Line(text, rest, Level.ERROR if known is None else known, marked=known is Level.ERROR, origin=origin)

@@ -12,10 +12,10 @@ from orchestrator.cluster.failure_table.context import (
     ALIVE,
     BUILDING,
     CAPTURING,
-    IGNORED,
     LOADING,
     ORDERLY,
     PROFILING,
+    RUNNING,
     SERVING,
 )
 from orchestrator.cluster.failure_table.frames import FRAMES
@@ -34,8 +34,8 @@ _FRAME = re.compile(r'^\s*File "?(?P<path>[^"]+?)(?:", line |:)\d+, in (?P<name>
 _SIGN = re.compile(
     r"error|exception|fatal|traceback|killed|abort|core dumped|assert|nccl warn|fail(?:s|ed|ing|ure)\b|cannot|can't|"
     r"unable to|no module named|segfault|segmentation|\bfault|low on resource|\u6bb5\u9519\u8bef|panic|timed out|"
-    r"out.of.memory|\boom\b|refused|denied|unauthorized|rejects|not allow|not enough|exhausted|bad_alloc|corruption|"
-    r"dead\b|died|crash|version mismatch",
+    r"out.of.memory|\booms?\b|illegal|has no attribute|refused|denied|unauthorized|rejects|not allow|not enough|"
+    r"exhausted|bad_alloc|corruption|dead\b|died|crash|version mismatch",
     re.IGNORECASE,
 )
 _HINT_OF_ONE = re.compile(
@@ -44,16 +44,21 @@ _HINT_OF_ONE = re.compile(
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 _JOINT = re.compile(r"(?<=[a-zA-Z])-(?=[a-zA-Z])")
 _NEXT = re.compile(
-    r"Traceback |The above |During handling|Process |(?:CUDA|HIP) kernel errors|For debugging|\(|\[|INFO|WARNING"
+    r"Traceback |The above |During handling|Process |(?:CUDA|HIP) kernel errors|For debugging|\(|\[|INFO|WARNING|"
+    r".*\d+%\|"
 )
 _LINK = re.compile(
     r"During handling of the above exception|The above exception was|(?:[\w.]+\.)?CancelledError\b|"
     r"(?:\S+\.cc:\d+: )?(?:PC: +)?@ "
 )
 """Lines that join others, and tell nothing themselves."""
+_NONE_OF = re.compile(r"\bno (?:[^\s:,.]+ ){0,3}?(found|available|valid|supported)\b", re.IGNORECASE)
+"""Says the same as `not found`, with other words between."""
+_KEY = re.compile(r"^'[\w.]+'$")
+"""What is left of a KeyError whose text alone is logged."""
 _LIMIT = re.compile(r"timeout[\w()]{0,40}\s*=\s*\S+", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[\s^~.]*$")
-_WEAK = re.compile(r"cannot|can't|unable to|fail", re.IGNORECASE)
+_WEAK = re.compile(r"cannot|can't|unable to|fail(?!s\b|ed to start)", re.IGNORECASE)
 """Words of those who do without something, too."""
 
 _DEATHS = {"engine_dead", "ray_actor_died"}
@@ -82,7 +87,7 @@ _CONSEQUENCES = (
 
 def signs(log: FailureLog) -> list[int]:
     """Lines that look like an error, and are not known to be harmless."""
-    harmless = _harmless(log)
+    harmless = log.harmless
     return [
         number
         for number, line in enumerate(log.lines)
@@ -99,7 +104,8 @@ def prose(log: FailureLog) -> list[int]:
     frames = [number for number, line in enumerate(log.lines) if _FRAME.match(line.message)]
     if not found and not frames:
         return []
-    passed = {*found, *log.advised, *_harmless(log), *frames, *(number + 1 for number in frames)}
+    code = (number + 1 for number in frames if number + 1 < len(log.lines) and _is_indented(log.lines[number + 1]))
+    passed = {*found, *log.advised, *log.harmless, *frames, *code}
     return found + [
         number
         for number, line in enumerate(log.lines)
@@ -110,9 +116,14 @@ def prose(log: FailureLog) -> list[int]:
     ]
 
 
+def _is_indented(line: Line) -> bool:
+    """Whether a line is set in, as the source under a frame is."""
+    return not line.text.endswith(line.message) or line.text.removesuffix(line.message).endswith("  ")
+
+
 def unexplained(log: FailureLog, covered: Collection[int] = ()) -> int | None:
     """The first line with an exception that is not ``covered`` by a wording; None if there is none."""
-    harmless = _harmless(log)
+    harmless = log.harmless
     for number, line in enumerate(log.lines):
         if number in covered or number in harmless or not EXCEPTION.match(line.message):
             continue
@@ -138,6 +149,7 @@ def by_words(
 
 def _hinted(text: str, hints: Sequence[tuple[str, ...]]) -> str | None:
     text = _LIMIT.sub(" ", text.replace("\u2019", "'").partition("[type=")[0])
+    text = _NONE_OF.sub(r"\g<0> not \1 ", _KEY.sub(r"KeyError: \g<0>", text))
     message = f"{text} {_HUMP.sub(' ', text)} {_JOINT.sub(' ', text)}".lower()
     return next((label for label, *groups in hints if all(_holds(message, group) for group in groups)), None)
 
@@ -145,11 +157,13 @@ def _hinted(text: str, hints: Sequence[tuple[str, ...]]) -> str | None:
 def _whole(log: FailureLog, number: int) -> str:
     """The message of an exception with the lines that it goes on in, or that of any other line."""
     lines = [log.lines[number].message]
-    if EXCEPTION.match(lines[0]):
-        for line in log.lines[number + 1 : number + 1 + _MOST_LINES_OF_ONE]:
+    if EXCEPTION.match(lines[0]) and ":" in lines[0]:
+        for following in range(number + 1, min(number + 1 + _MOST_LINES_OF_ONE, len(log.lines))):
+            line = log.lines[following]
             message = line.message
             if (
-                line.origin != log.lines[number].origin
+                following in log.harmless
+                or line.origin != log.lines[number].origin
                 or not message
                 or _FRAME.match(message)
                 or EXCEPTION.match(message)
@@ -209,7 +223,7 @@ def when_memory_ran_out(log: FailureLog, span: Span, phase: str | None) -> str:
     profiling, loading = log.distance(PROFILING, span), log.distance(LOADING, span)
     if profiling is not None and (loading is None or profiling <= max(loading, NEAR)):
         return "profile"
-    if phase is None and loading is None and log.has("allocated in private pools"):
+    if phase is None and loading is None and any(map(log.has, RUNNING)):
         return "runtime"
     return "load"
 
@@ -234,7 +248,7 @@ def was_told_to_end(log: FailureLog) -> bool:
 
 def was_well(log: FailureLog) -> bool:
     """Whether a log without a known wording is that of a healthy engine: it says something, and no error."""
-    harmless, bad = _harmless(log), signs(log)
+    harmless, bad = log.harmless, signs(log)
     if was_told_to_end(log) and unexplained(log) is None and not any(log.lines[number].marked for number in bad):
         return True
     if not all(_is_weak(log.lines[number]) for number in bad):
@@ -260,15 +274,3 @@ def _has_word(message: str, words: str) -> bool:
 def _words(words: str) -> re.Pattern[str]:
     """Finds one of the words, which bars divide, at the beginning of a word of its own."""
     return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words.split('|')))})")
-
-
-def _harmless(log: FailureLog) -> set[int]:
-    """Lines that are known to be harmless, with the tracebacks that Python passes over, up to their exceptions."""
-    ignored: set[int] = set()
-    for begin in sorted({log.line_numbers(span)[0] for phrase in IGNORED for span in log.find(phrase)} - log.harmless):
-        # One inside another's traceback ends with it.
-        for number in range(begin, len(log.lines) if begin not in ignored else begin):
-            ignored.add(number)
-            if number > begin and EXCEPTION.match(log.lines[number].message):
-                break
-    return log.harmless | ignored

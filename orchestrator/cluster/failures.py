@@ -25,7 +25,7 @@ from orchestrator.cluster.failure_signs import (
     when_memory_ran_out,
 )
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES, Level, Rule, Strength
-from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS, PASSED_OVER
+from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS, IGNORED, PASSED_OVER
 from orchestrator.cluster.failure_table.hints import LAST_HINTS
 
 MOST_LINES = 5000
@@ -43,6 +43,7 @@ _WRAPPED = {
 """Classes that a validation of the configuration may find, beside its own."""
 
 _QUOTED = re.compile(r"\w(?:Error|Exception)\(")
+_PHASES = {"start", "profile", "serve", "stop"}
 _SEGFAULT, _BUS_ERROR, _KILLED = {-11, 139}, {-7, 135}, {-9, 137}
 
 
@@ -117,17 +118,20 @@ def classify(
 
     Args:
         lines: The log, with or without line breaks at the ends; its last ``MOST_LINES`` are read.
-        phase: ``start``, ``profile``, ``serve`` or ``stop``, where it is known: it tells when GPU memory ran out.
+        phase: ``start``, ``profile``, ``serve`` or ``stop``, where it is known: it tells when GPU memory ran out. Any
+            other word counts as not known.
         exit_code: Of the engine's process; negative for a signal, as ``subprocess`` gives it. It decides only where the
             lines do not, since an engine that lost its core may well end with 0.
         exception: What the caller caught, which need not be in the log. It is read like a last line.
         rules: The table; another one only to find out what a part of it is worth.
     """
+    phase = phase if phase in _PHASES else None
     log = FailureLog(
         [*[*lines][-MOST_LINES:], *_as_lines(exception)],
         advice=ADVICE,
         harmless=HARMLESS,
         passed_over=PASSED_OVER,
+        ignored=IGNORED,
         dumps=DUMPS,
     )
     found = sorted(_matches(log, rules), key=lambda match: (-match.rule.strength, match.span.start))
@@ -222,6 +226,9 @@ def _at_its_time(label: str, log: FailureLog, span: Span, phase: str | None) -> 
 
 def _without_words(log: FailureLog, exit_code: int | None) -> str:
     """The class of a log that no word of the table is in."""
+    if any(line.origin.startswith("dump_input.py") for line in log.lines):
+        # vLLM writes what it was at only when a step has failed.
+        return "engine_dead"
     if exit_code is None or exit_code == 0:
         is_silent = not any(line.message.strip() for line in log.lines)
         return "none" if was_well(log) or (is_silent and exit_code == 0) else "unknown"

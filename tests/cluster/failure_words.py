@@ -264,5 +264,62 @@ WORDS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         ],
         {},
     ),
+    "what was looked for and not found": (
+        "unsupported_backend_or_dcp",
+        ["RuntimeError: No attention kernel available for moons"],
+        {},
+    ),
+    "kernels of the experts": (
+        "quantization_or_kernel_unsupported",
+        ["ValueError: MoE backend MOON does not support this deployment with attention sinks"],
+        {},
+    ),
+    "a tensor that only quantized weights have": (
+        "quantization_or_kernel_unsupported",
+        ["KeyError: 'layers.0.moon.zero_point'"],
+        {},
+    ),
+    "a kernel of quantized weights that fails": (
+        "quantization_or_kernel_unsupported",
+        ["RuntimeError: marlin_moon error: shape"],
+        {},
+    ),
+    "two servers with one port": ("port_in_use", ["RuntimeError: port conflict between two moons"], {}),
+    "a speculative model that does not go with a setting": (
+        "invalid_config",
+        ["NotImplementedError: Speculative moons are not supported with this backend"],
+        {},
+    ),
+    "weights of another shape": (
+        "model_or_tokenizer_missing",
+        ["RuntimeError: shape mismatch between the moon and the checkpoint"],
+        {},
+    ),
+    "an architecture that the library lacks": (
+        "version_mismatch",
+        ["ValueError: MoonForCausalLM is not recognised"],
+        {},
+    ),
+    "a feature that the architecture lacks": (
+        "invalid_config",
+        ["ValueError: MoonForCausalLM does not support moonlit adapters"],
+        {},
+    ),
+    "a field that another version of the configuration has": ("version_mismatch", ["KeyError: 'rope_moon'"], {}),
+    "an assertion on the GPU": (
+        "cuda_illegal_memory_access",
+        ["moon.cu:7: operator(): Assertion `moon < size && 'index out of bounds'` failed."],
+        {},
+    ),
+    "an argument of the GPU's, not of the command's": (
+        "cuda_illegal_memory_access",
+        ["RuntimeError: CUDA moon: invalid argument"],
+        {},
+    ),
+    "who reports that it fails to start": (
+        "quantization_or_kernel_unsupported",
+        ["Moon-7B-AWQ fails to start", '  File "/path/vllm/moon.py", line 1, in moon'],
+        {},
+    ),
 }
 """By what it is about: the class, the lines, and what the caller knows."""

@@ -104,5 +104,15 @@ def test_advice_is_taken_out_and_harmless_lines_are_known() -> None:
     assert (log.advised, log.harmless) == ({0}, {1})
 
 
+def test_a_traceback_that_is_ignored_is_taken_out_up_to_its_exception() -> None:
+    lines = ["Ignored in moon", "Traceback (most recent call last):", "OSError: a moon", "OSError: a sun"]
+    log = FailureLog(lines, ignored=("Ignored in",))
+    assert [log.has(phrase) for phrase in ("a moon", "a sun")] == [False, True]
+    assert log.harmless == {0, 1, 2}
+    cut = FailureLog([*lines[:2], "a moon"], ignored=("Ignored in",))
+    assert cut.has("a moon")
+    assert cut.harmless == {0, 1, 2}
+
+
 def test_squeezing_leaves_letters_and_signs() -> None:
     assert squeeze("The model's `max` seq\tlen\n(4)") == "themodelsmaxseqlen(4)"

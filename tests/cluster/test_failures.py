@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cluster.explain import VAGUE
+from orchestrator.cluster.failure_log import squeeze
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS, LAST_HINTS
 from orchestrator.cluster.failures import MOST_LINES, Failure, certain_labels, classify, recorded_label, trial_fields
 from tests.cluster.failure_lines import AFTER, AT_LAST, LINES
+from tests.cluster.failure_places import PLACES
 from tests.cluster.failure_traps import TRAPS
 from tests.cluster.failure_words import WORDS
 
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROVOKED = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("provoked_failures.jsonl").open()]
 PUBLIC = Path(os.environ.get("CHUNKSMITH_FAILURE_LOGS", ROOT.parent / "shared" / "data" / "failure-logs.jsonl"))
 PHASE = {"gpu_oom_runtime": "serve"}
+CASES = PLACES | TRAPS | WORDS
 
 
 def of(record: dict[str, Any]) -> Failure:
@@ -101,14 +104,14 @@ def test_the_public_logs_come_again_as_they_are_noted() -> None:
             assert found.deterministic in {record["deterministic"], None}, record["id"]
 
 
-@pytest.mark.parametrize("trap", TRAPS | WORDS)
+@pytest.mark.parametrize("trap", CASES)
 def test_the_traps(trap: str) -> None:
-    label, lines, how = (TRAPS | WORDS)[trap]
+    label, lines, how = CASES[trap]
     assert classify(lines, **how).label == label
 
 
 def test_no_trap_stands_twice() -> None:
-    assert not set(TRAPS) & set(WORDS)
+    assert len(CASES) == len(PLACES) + len(TRAPS) + len(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,19 @@ def test_the_table_speaks_of_classes_that_exist() -> None:
 def test_no_phrase_stands_twice() -> None:
     phrases = [(phrase, rule.strength, rule.needs, rule.near) for rule in RULES for phrase in rule.phrases]
     assert [phrase for phrase, count in Counter(phrases).items() if count > 1] == []
+
+
+def test_no_phrase_of_a_rule_holds_another_one() -> None:
+    """The shorter one finds it too. Those with gaps, numbers or ends of lines are not compared."""
+    plain = [[squeeze(phrase) for phrase in rule.phrases if not set("*<^$") & set(phrase)] for rule in RULES]
+    held = [
+        (shorter, longer)
+        for phrases in plain
+        for shorter in phrases
+        for longer in phrases
+        if shorter in longer != shorter
+    ]
+    assert held == []
 
 
 def test_the_guide_lists_every_class() -> None:

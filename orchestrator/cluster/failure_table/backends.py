@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cluster.failure_table.rule import Rule
+from orchestrator.cluster.failure_table.rule import Level, Rule
 
 RULES = (
     Rule(
@@ -73,7 +73,6 @@ RULES = (
             "head_dim * not supported",
             "does not support head size",
             "head size must be",
-            "attention sinks are not supported",
             "does not support attention sink",
             "Sinks are not supported",
             "Sinks are only supported",
@@ -115,8 +114,6 @@ RULES = (
     Rule(
         label="quantization_or_kernel_unsupported",
         phrases=(
-            "quantization method * is not supported for the current GPU",
-            "is not supported for the current GPU. Minimum capability",
             "Failed to find a kernel that can implement the",
             "no suitable kernel",
             "kernel only supports",
@@ -147,9 +144,7 @@ RULES = (
             "Unsupported quantization",
             "weight quantization block_n",
             "weight quantization block_k",
-            "size is not aligned with the quantized weight shape",
             "not divisible by weight quantization",
-            "no kernel image is available for execution on the device",
             "No compiled cutlass_scaled_mm",
             "_C object has no attribute gptq",
             "_C object has no attribute awq",
@@ -165,7 +160,6 @@ RULES = (
             "torch._scaled_mm is only supported on",
             "_scaled_mm * compute capability",
             "FP8 is not supported on",
-            "FP8 * requires compute capability",
             "FP8 * only supported on",
             "does not support FP8",
             "Feature .e4m3x2 not supported",
@@ -186,20 +180,18 @@ RULES = (
             "Please install autoawq",
             "GGUF * not supported",
             "Unsupported GGUF",
-            "Unsupported QuantizationType",
             "Unsupported bits",
             "Currently, only 4-bit",
             "Currently, only 2/3/4/8-bit weight quantization is supported",
             "DeepGEMM * not available",
             "DeepGEMM * is not supported",
             "Block-wise quantization * only",
-            "The block-wise quantization only supports",
+            "Blockwise quantization * only",
             "groups * must be a multiple of",
             "size_k = * is not divisible by",
             "size_n = * is not divisible by",
             "must be divisible by BLOCK_SIZE",
             "must divisible by BLOCK_SIZE",
-            "is not divisible by min_thread",
             "unsupported num_experts",
             "is not implemented for * on CPU",
             "not implemented for Float8",
@@ -222,9 +214,14 @@ RULES = (
             "Only symmetric quantization is supported",
             "doesn*t support * quantization",
             "Detected some but not all shards of * are quantized",
-            "cudaErrorNoKernelImageForDevice",
             "hipErrorNoBinaryForGpu",
         ),
         source="vllm quantization/*.py, model_loader/weight_utils.py, kernels; the CUDA runtime",
+    ),
+    Rule(
+        label="quantization_or_kernel_unsupported",
+        phrases=("is not divisible by min_thread",),
+        least=Level.WARNING,
+        source="vllm quantization/utils/marlin_utils.py; applications log what they caught as a warning",
     ),
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from orchestrator.cluster.failure_table.context import BUILDING
-from orchestrator.cluster.failure_table.rule import Rule
+from orchestrator.cluster.failure_table.rule import Rule, Strength
 
 _TOOLS = (
-    "Command [*gcc*returned non-zero exit status",
-    "Command [*nvcc*returned non-zero exit status",
-    "Command [*ninja*returned non-zero exit status",
+    "CalledProcessError: Command [*gcc",
+    "CalledProcessError: Command [*nvcc",
+    "CalledProcessError: Command [*ninja",
     "error: command /usr/bin/gcc failed",
     "error: command /usr/bin/nvcc failed",
     "nvcc error",
@@ -45,7 +45,6 @@ RULES = (
             "Command [cmake",
             "CMake Generate step failed",
             "Failed to build installable wheels",
-            "error: subprocess-exited-with-error",
             "Could not build wheels for",
             "CMake Error",
             "Cannot find CMake executable",
@@ -57,5 +56,11 @@ RULES = (
         ),
         source="pip, CMake, torch.utils.cpp_extension",
         unless=("flashinfer/jit", "deep_gemm/", "triton/runtime/build.py"),
+    ),
+    Rule(
+        label="build_error",
+        phrases=("error: subprocess-exited-with-error",),
+        strength=Strength.LIKELY,
+        source="pip, whatever the build died of",
     ),
 )

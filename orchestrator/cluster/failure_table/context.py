@@ -89,6 +89,17 @@ SERVING = (
 )
 """Stands for gpu_oom_runtime."""
 
+RUNNING = (
+    "allocated in private pools",
+    "Graph capturing finished",
+    "in execute_model",
+    "in forward",
+    "torch_call_dispatcher(",
+    "/attention/backends/",
+    "cumem_allocator.cpp",
+)
+"""Stands for a model that is loaded, and captured or run: what sleeps and wakes up, and operators, come after that."""
+
 CAPTURING = ("Capturing CUDA graph", "Capturing cudagraphs", "Capturing the model for CUDA graphs")
 """An exception after one of these, and before a sign of life, is one of the capture."""
 
@@ -178,6 +189,8 @@ PASSED_OVER = (
     "Error retrieving file list",
     "Failed to read file <frozen",
     "Failed to load plugin",
+    "NET/Plugin",
+    "Unable to load libnccl-",
     "failed to import tensorizer",
     "Failed to import from vllm._* with ModuleNotFoundError",
     "Failed to import vllm_*_C",
@@ -189,6 +202,9 @@ PASSED_OVER = (
 """Beginnings of what a healthy engine goes on after, whatever reason the rest of the line gives."""
 
 HARMLESS = (
+    "Falling back to",
+    "is not supported by the V1 Engine. Falling back to",
+    "torch/_inductor/select_algorithm.py:*out of resource",
     "nvshmemi_transport_init*init failed for transport",
     "died, exit code: -15",
     "is over * full, available space: <n>*GB; capacity: * Object creation will fail if spilling is required",
@@ -197,6 +213,8 @@ HARMLESS = (
     "libibverbs: Warning: couldn't load driver * No such file or directory",
     "NCCL WARN Failed to open libibverbs",
     "NCCL WARN NUMA auto balancing",
+    "NCCL WARN Could not find a path for pattern",
+    "client_support.cc:* NCCL WARN Call to bind failed: Address already in use",
     "NCCL WARN Missing iommu=pt",
     "Failed to advance FSM for request",
     "grammar rejected tokens",
@@ -259,6 +277,7 @@ HARMLESS = (
     "404 Not Found",
     "Skipping import of cpp extensions due to incompatible torch version",
     "Unclosed client session",
+    "This is not supported for all configurations of models and can yield errors",
     "Task was destroyed but it is pending",
     "Future exception was never retrieved",
     "main process disappeared",

@@ -8,7 +8,6 @@ RULES = (
     Rule(
         label="nccl_timeout_or_error",
         phrases=(
-            "Watchdog caught collective operation timeout",
             "detected by watchdog at work",
             "failure detected by watchdog",
             "watchdog thread * timeout",
@@ -24,7 +23,6 @@ RULES = (
             "NET/OFI * error",
             "Transport retry count exceeded",
             "cudaIpcOpenMemHandle",
-            "ncclUnhandledCudaError",
             "ncclSystemError",
             "ncclInternalError",
             "ncclInvalidUsage",
@@ -32,7 +30,6 @@ RULES = (
             "ncclRemoteError",
             "DistBackendError",
             "NCCL error",
-            "NCCL Error <n>",
             "RCCL error",
             "HCCL error",
             "hcclCommInitRootInfo",
@@ -73,7 +70,6 @@ RULES = (
     Rule(
         label="distributed_init_timeout",
         phrases=(
-            "client socket has failed to connect to any network address",
             "client socket has timed out after",
             "DistNetworkError",
             "DistStoreError",
@@ -87,6 +83,7 @@ RULES = (
             "Socket Timeout",
             "Gloo connectFullMesh",
             "failed to connect to TCPStore",
+            "c10d::TCPStore::TCPStore(",
             "TCPStore * timed out",
             "Broken pipe * TCPStore",
             "init_process_group * timeout",
@@ -120,7 +117,6 @@ RULES = (
             "Timeout waiting for key: default_pg",
             "Name or service not known",
             "Temporary failure in name resolution",
-            "Bootstrap : no socket interface found",
             "no socket interface found",
             "No route to host",
             "The RPC timed out * init",
@@ -162,9 +158,7 @@ RULES = (
     Rule(
         label="hang_shm_broadcast",
         phrases=(
-            "No available shared memory broadcast block found in",
             "No available block found in",
-            "RPC call to * timed out",
             "RPC call to",
             "shared memory broadcast block",
             "acquire_read * raise TimeoutError",

@@ -19,6 +19,10 @@ FRAMES = (
     ("vllm/engine/arg_utils.py", "invalid_config"),
     ("vllm/distributed/device_communicators/shm_broadcast.py", "hang_shm_broadcast"),
     ("vllm/distributed/device_communicators/pynccl", "nccl_timeout_or_error"),
+    ("init_distributed_environment", "distributed_init_timeout"),
+    ("init_process_group", "distributed_init_timeout"),
+    ("_new_process_group_helper", "distributed_init_timeout"),
+    ("torch/distributed/rendezvous.py", "distributed_init_timeout"),
     ("raise_if_cache_size_invalid", "no_available_memory_for_cache_blocks"),
     ("check_enough_kv_cache_memory", "no_available_memory_for_cache_blocks"),
     ("capture_model", "cudagraph_capture_failed"),
@@ -41,6 +45,7 @@ FRAMES = (
     ("flashinfer/jit/", "triton_or_compile_failure"),
     ("deep_gemm/jit", "triton_or_compile_failure"),
     ("parse_args", "bad_argument"),
+    ("ray/experimental/channel/", "hang_shm_broadcast"),
     ("ray/util/placement_group.py", "ray_placement_group_infeasible"),
 )
 """A fragment of a path, or the name of a function, and the class; the innermost frame is asked first."""

@@ -57,7 +57,6 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ("disk_full", "no space left|disk quota|enospc"),
     ("disk_full", "file too large|unexpected pos"),
     ("disk_full", "low on resource|evicted", "storage|disk"),
-    ("gpu_oom", "oom", "cuda|gpu|hip|vram|npu|xpu|hbm", "!oom-kill|oom kill|oom_kill|oomkill"),
     ("gpu_oom", "aten::new_empty|aten::empty", "fail"),
     ("gpu_oom", "devicememory|device memory", "exhausted|lack of|fail|insufficient"),
     (
@@ -69,14 +68,26 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ("host_oom", "unable to allocate|bad_alloc|memoryerror", "!cuda|gpu|hip|device"),
     ("host_oom", "swap space", "lack|not enough|insufficient"),
     ("host_oom", "low on resource|evicted", "memory"),
-    ("gpu_oom", "out of mem|outofmem", "cuda|gpu|hip|device|vram|npu|xpu|hbm"),
-    ("gpu_oom", "out of mem|outofmem", "!ray|host|cpu|ram|kill|killed|killer|cgroup|node|container|memoryerror"),
+    (
+        "gpu_oom",
+        "out of mem|outofmem|oom",
+        "cuda|gpu|hip|device|vram|npu|xpu|hbm",
+        "!oom-kill|oom kill|oom_kill|oomkill",
+    ),
+    (
+        "gpu_oom",
+        "out of mem|outofmem|oom",
+        "!ray|host|cpu|ram|kill|killed|killer|oomkill|cgroup|node|container|memoryerror",
+    ),
+    ("host_oom", "oom", "host|cpu|ram|cgroup"),
     ("host_oom", "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory"),
     # Words that are said of one thing alone, before those that are said of many.
     ("worker_segfault", "double free|corrupted size|invalid next size"),
     ("version_mismatch", "tokenizer|processor|config|transformers|torch", "no attribute"),
+    ("version_mismatch", "keyerror", "rope_|architectures|model_type"),
     ("version_mismatch", "cannot open shared object|package metadata|packagenotfound|not compiled with"),
     ("distributed_init_timeout", "gloo", "unable to find address|no address|interface"),
+    ("nccl_timeout_or_error", "gloo", "reset by peer|closed by peer"),
     (
         "distributed_init_timeout",
         "ray instance|ray cluster|to gcs",
@@ -107,10 +118,11 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "dcp|pcp|decode-context-parallel|decode_context_parallel|context parallel",
         "error|assert|fail",
     ),
+    ("quantization_or_kernel_unsupported", "moe", "backend|kernel|experts", _NO),
     (
         "quantization_or_kernel_unsupported",
-        "quant|bnb|bitsandbytes|gptq|awq|nf4|gguf|int4|int8|mxfp|nvfp|weight_scale|input_scale|qweight|qzeros|"
-        "g_idx|weight_packed",
+        "quant|bnb|bitsandbytes|gptq|awq|nf4|gguf|int4|int8|mxfp|nvfp|weight_scale|input_scale|scale_inv|zero_point|"
+        "qweight|qzeros|g_idx|weight_packed|absmax",
         "keyerror|assertionerror|shape mismatch|size mismatch|load weights of|load_weights",
         "weight|shape|loading|layers|expert|tensor",
         "!kv cache|kv_cache|head_size",
@@ -134,18 +146,19 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "compil|toolkit|flashinfer|deepgemm|deep_gemm|kernel|build",
         "!not support|unsupported",
     ),
+    ("invalid_config", "speculative|spec_decode|spec decode", _NO),
     (
         "unsupported_backend_or_dcp",
         "context parallel|dcp|pcp|attention backend|attention impl|head_size|head size|head dim|"
-        "head_dim|flash attention|flashattention|flashinfer|flashmla|flash_attn|mla|"
+        "head_dim|flash attention|flashattention|fa version|flashinfer|flashmla|flash_attn|mla|"
         "sliding window|kv cache dtype|kv_cache_dtype|bfloat16|bf16|attention|xformers|backend",
         _NO + "|unknown|backends are supported",
     ),
     (
         "quantization_or_kernel_unsupported",
         "quantiz|fp8|fp4|int4|int8|awq|gptq|marlin|bitsandbytes|gguf|mxfp|nvfp|kernel|"
-        "cutlass|deepgemm|deep_gemm|moe backend|compute capability|compressed-tensors|group_size|"
-        "sm_|size_k|size_n|block_size_k|quant|no cutlass|gemm",
+        "cutlass|deepgemm|deep_gemm|moe backend|compute capability|compressed-tensors|group_size|thread_m|thread_n|"
+        "thread_k|sm_|size_k|size_n|block_size_k|quant|no cutlass|gemm",
         _NO + "|" + "divisible|no kernel|capability|failed to find|no compiled|cannot",
     ),
     (
@@ -170,14 +183,16 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "rendezvous|tcpstore|init_process_group|gloo|store|clients|handshake|socket|connect|hostname|"
         "distributed init|initiali",
         _LATE + "|" + "refused|unreachable|cannot connect|unable to connect|failed to connect",
+        "!huggingface|modelscope",
     ),
+    ("model_or_tokenizer_missing", "huggingface|modelscope", _LATE),
     (
         "hang_shm_broadcast",
         "rpc|execute_model|worker|engine core|enginecore|step",
         "!not registered",
         _LATE + "|" + "hang|hung|stuck|not respond|unresponsive",
     ),
-    ("port_in_use", "address|port|bind", "in use|already allocated|occupied"),
+    ("port_in_use", "address|port|bind", "in use|already allocated|occupied|conflict|collision"),
     # Nodes and Ray.
     (
         "node_lost",
@@ -199,7 +214,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "engine_dead",
         "engine|mqllmengine|enginecore|llmengine|worker|vllmworker|workerproc|core proc",
         "died|dead|not running|is gone|terminated unexpectedly|initialization failed|failed to start|"
-        "background process|root cause",
+        "fails to initialize|background process|root cause",
     ),
     ("worker_segfault", "segfault|segmentation|sigsegv|core dumped|\u6bb5\u9519\u8bef"),
     # Builds and compilers at run time.
@@ -229,6 +244,14 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "access|assert|launch|fault|address|illegal|exception|unknown error|invalid argument",
     ),
     ("cuda_illegal_memory_access", "memory access fault|page fault|mmu fault"),
+    ("cuda_illegal_memory_access", "assertion", "index out of bounds"),
+    ("cuda_illegal_memory_access", "cuda", "invalid argument"),
+    (
+        "quantization_or_kernel_unsupported",
+        "gptq|awq|marlin|bitsandbytes|gguf|_gemm|w8a8|w4a16|compressed_tensors|scaled_mm|scaled mm",
+        "error|fail",
+        "!kv_cache|kv-cache|kv cache",
+    ),
     # Access, versions and models.
     (
         "permission_or_hf_gated",
@@ -237,10 +260,15 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "version_mismatch",
+        "for causal lm|for conditional generation",
+        "is not support|are not support|not recogni|inspect",
+    ),
+    (
+        "version_mismatch",
         "version|driver|upgrade|transformers|architecture|abi|importerror|"
         "modulenotfounderror|no module named|cannot import",
         "require|mismatch|incompatib|too old|out of date|expected|not match|n't match|upgrade|"
-        "not support|no module|cannot import|not recogni|insufficient|newer|import error|inspect",
+        "not support|not be support|no module|cannot import|not recogni|insufficient|newer|import error|inspect",
     ),
     (
         "model_or_tokenizer_missing",
@@ -248,15 +276,21 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "config format|config file|hub",
         _GONE,
     ),
-    ("model_or_tokenizer_missing", "parameter named|load weight"),
+    ("model_or_tokenizer_missing", "parameter named|load weight|param_data|loaded_weight"),
+    ("model_or_tokenizer_missing", "weight|checkpoint|state_dict", "mismatch"),
     ("model_or_tokenizer_missing", "keyerror", "weight|lm_head|embed_tokens|.bias"),
     # What a user asked for, and what has no other name.
     ("host_oom", "killed|sigkill", "!actor|ray|raylet|engine|user|request"),
-    ("bad_argument", "argument|option|flag", "unrecognized|unexpected|unknown|invalid|required|no such|missing"),
+    (
+        "bad_argument",
+        "argument|option|flag",
+        "unrecognized|unexpected|unknown|invalid|required|no such|missing",
+        "!cuda|hip|nccl",
+    ),
     (
         "bad_request_too_long",
         "prompt|request|input|context length|max_tokens",
-        "too long|longer than|maximum context|max_model_len|maximum length|at least",
+        "too long|longer than|maximum context|max_model_len|max_context_len|maximum length|at least|exhausted",
     ),
     (
         "invalid_config",
@@ -264,13 +298,15 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "data parallel|data_parallel|expert|num_heads|attention heads|block_size|block size|"
         "gpu_memory_utilization|world size|world_size|rope|lora|speculative|config|dtype|"
         "num_key_value_heads|vocab_size|chunked prefill|prefix caching|hybrid kv cache",
-        _NO + "|" + _WRONG + "|disabled|failed to convert",
+        _NO + "|" + _WRONG + "|disabled|failed to convert|validation error",
     ),
 )
 """Class, and its groups of words in lower case, divided by bars; the first hint that holds counts. None of the words of
 a group that begins with an exclamation mark may be in the message."""
 
 LAST_HINTS: tuple[tuple[str, ...], ...] = (
+    ("unsupported_backend_or_dcp", "attention backend|attention_backend", "fails"),
+    ("unsupported_backend_or_dcp", "flashinfer|flashattention|flashmla|attention backend", "kv cache", "error|fail"),
     (
         "invalid_config",
         "valueerror|assertionerror|notimplementederror|validationerror",
