@@ -1,7 +1,7 @@
 """Ray: the cluster, the actors that hold engines, and the reaper that cleans up behind them.
 
-Names are looked up when they are asked for: the reaper is a module of this room, and an engine that starts waits for it; the
-imports of the others would cost seconds and memory.
+Names are looked up when they are asked for: the reaper is a module of this room, and an engine that starts waits for
+it; the imports of the others would cost seconds and memory.
 """
 
 from __future__ import annotations

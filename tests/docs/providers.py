@@ -126,7 +126,8 @@ def _server(folder: Path, _: pytest.MonkeyPatch) -> Iterator[Provided]:
     """An OpenAI-compatible server, and a spec whose load it can be given."""
     spec = folder / "of-the-load.yaml"
     spec.write_text(yaml.safe_dump(LAB, sort_keys=False))
-    with MockServer(MockSettings(ttft_s=0.002, itl_s=0.0001)) as server:
+    # A block is valid if no request was sent late, by 2 % of the time to the first token: on a busy machine 2 s of it.
+    with MockServer(MockSettings(ttft_s=2.0, itl_s=0.0001)) as server:
         yield Provided({"http://localhost:8000": server.url, "org/model": MODEL, "NAME": MODEL, "SPEC": spec.name})
 
 
@@ -232,7 +233,8 @@ def _ray_cluster(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Provided]:
     dashboard = free_port()
     command = [str(BIN / "ray"), "start", "--head", "--block", "--num-cpus=2", f"--port={free_port()}"]
     command += [f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1"]
-    command += ["--object-store-memory=134217728"]
+    # Where Ray's own choice of a port is taken, by another Ray, the agent goes on without starting jobs.
+    command += ["--object-store-memory=134217728", f"--dashboard-agent-listen-port={free_port()}"]
     with (folder / "head.log").open("wb") as log:
         head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
