@@ -28,7 +28,7 @@ test: setup-dev
 	@python3 tools/system_packages.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
