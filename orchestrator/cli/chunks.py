@@ -106,6 +106,7 @@ def _layer(
 
 
 def _draw(path: Path, plans: dict[str, ChunkPlan], seq: list[int], query: list[int], window: int) -> None:
+    from orchestrator.cli.output import write_output
     from orchestrator.planning import LAYER_TYPES, plans_svg, request_extents
 
     if len(plans) > 1:
@@ -114,7 +115,7 @@ def _draw(path: Path, plans: dict[str, ChunkPlan], seq: list[int], query: list[i
     kind = LAYER_TYPES[name]
     layer: dict[str, Any] = {"compress_ratio": kind.compress_ratio, "has_compressed": kind.has_compressed}
     deep, wide = request_extents(seq, query, window=window, **layer)
-    path.write_text(plans_svg({name: plan}, deep.tolist(), wide.tolist()), encoding="utf-8")
+    write_output(path, plans_svg({name: plan}, deep.tolist(), wide.tolist()))
 
 
 def _chunk(plan: ChunkPlan, place: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from orchestrator.cli.chunks import chunks
 from orchestrator.cli.explain import explain
 from orchestrator.cli.size import size
-from orchestrator.errors import UserError
+from orchestrator.errors import ChunksmithError, UserError
 
 app = typer.Typer()
 app.command()(size)
@@ -95,6 +95,8 @@ def test_chunks_can_be_drawn_as_a_picture(tmp_path: Path) -> None:
     batch = ["--seq-lens", "9000x3", "--query-lens", "50x3", "--svg", str(picture)]
     run("chunks", *batch, "--layer", "c4a")
     assert "3 x 2,427 = 7,281" in picture.read_text(encoding="utf-8")
+    with pytest.raises(ChunksmithError, match=r"^/dev/full: cannot write: No space left on device\.$"):
+        run("chunks", *batch[:-1], "/dev/full", "--layer", "c4a")
     with pytest.raises(UserError, match="--svg: draws one layer type"):
         run("chunks", *batch)
 
