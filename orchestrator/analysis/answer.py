@@ -44,7 +44,8 @@ class Finalist:
             another may lie beside it.
         accuracy: Outcome of the accuracy guard.
         obstacle: Why the point cannot be recommended; ``None`` if it can.
-        probability_best: Probability of being the best of the finalists; ``None`` with fewer than 3 pairs.
+        probability_best: Probability of being the best of the finalists; ``None`` with fewer than 3 pairs, or fewer
+            than 3 starts where there are several.
         expected_loss: How much worse than the best of them it is on average, as a share; ``None`` likewise.
         soak: How its latest soak ended.
         objectives: Of a study with several, the ratio of each; ``ratio`` is the first of them.

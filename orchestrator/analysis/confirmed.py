@@ -21,21 +21,31 @@ def object_of(run: RunFolder, row: Row, column: str) -> dict[str, Any]:
 
 
 class Pair(NamedTuple):
-    """Both sides of a pair of blocks, and the engines that served them, which name the start that it is of."""
+    """Both sides of a pair of blocks, and the engines that served them."""
 
     candidate: float
     baseline: float
-    start: tuple[str, str]
+    engines: tuple[str, str]
 
 
 def ratio_of(pairs: Sequence[Pair], level: float = 0.95) -> RatioInterval:
-    """What the pairs say. Where the engines were started anew between them, that is part of the interval's width."""
+    """What the pairs say. Where both engines were started anew between them, that is part of the interval's width."""
     return paired_ratio(
         [pair.candidate for pair in pairs],
         [pair.baseline for pair in pairs],
         level=level,
-        starts=[pair.start for pair in pairs],
+        starts=_starts_of(pairs),
     )
+
+
+def _starts_of(pairs: Sequence[Pair]) -> list[int]:
+    """The start that each pair is of. Pairs that have an engine in common, or are linked by others that do, are of the
+    same: where one engine at a time takes turns with another, each serves two pairs."""
+    linked: list[set[str]] = []
+    for pair in pairs:
+        touched = [group for group in linked if not group.isdisjoint(pair.engines)]
+        linked = [group for group in linked if group not in touched] + [set(pair.engines).union(*touched)]
+    return [next(number for number, group in enumerate(linked) if pair.engines[0] in group) for pair in pairs]
 
 
 def pairs_of(run: RunFolder, trial: int, blocks: Sequence[Row], metric: str) -> tuple[list[Pair], list[str]]:

@@ -56,7 +56,8 @@ def render(answer: Answer, console: Console) -> None:
     if answer.decision == "winner":
         console.print(Text(f"{_SOAKS[answer.soak]}."))
         console.print(Text(f"{_memory_sentence(answer)}."))
-    if answer.decision == "winner" and answer.starts == 1 and answer.serve_args:
+    has_one_start = any(one.starts == 1 for one in answer.finalists)
+    if answer.decision != "no clear winner" and has_one_start and answer.serve_args != []:
         console.print(Text(_ONE_START))
     if answer.decision == "winner" and not answer.serve_args:
         console.print(

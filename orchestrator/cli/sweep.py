@@ -148,16 +148,21 @@ def _run(
         # Inside, because `ray.init` sets a handler of its own, which ends the process.
         with ray_session(address, auth_mode=auth, dashboard_port=dashboard_port), stop_on_sigterm():
             has, growth_s = spec.resources, limits.growth_s
-            # With an engine-scope knob the baseline's engine stays warm beside the candidate's, if both fit. Where both
-            # are only started anew for a confirmation, GPUs are worth more as slots of the search.
-            has_groups = len(spec.search_space().groups()) > 1
-            wanted = 2 if has_groups or (spec.confirm.starts > 1 and has.gpus == 0) else 1
+            # With an engine-scope knob the baseline's engine stays warm beside the candidate's, if both fit.
+            wanted = 2 if len(spec.search_space().groups()) > 1 else 1
             engines = engines_that_fit(wanted, cpus=has.cpus, gpus=has.gpus, nodes=nodes, growth_s=growth_s)
-            if engines < wanted and has_groups:
+            if engines < wanted:
                 progress.say("the cluster has room for one engine: pairs across two are measured in alternated starts")
             room = room_for(spec, engines, parallel=parallel, is_local=address is None, say=progress.say)
             make_lab = partial(make_engine, "kernel_lab")
-            Sweep(spec, folder, make_engine, progress, engines=engines, make_lab=make_lab, room=room).run()
+            # The two of a start may begin together where nobody else wants the room: slots of the search would.
+            at_once = engines
+            if room is None and has.gpus == 0 and spec.confirm.starts > 1:
+                at_once = engines_that_fit(2, cpus=has.cpus, gpus=has.gpus, nodes=nodes)
+            sweep = Sweep(
+                spec, folder, make_engine, progress, engines=engines, at_once=at_once, make_lab=make_lab, room=room
+            )
+            sweep.run()
 
 
 def _mirrored(folder: RunFolder, spec: SweepSpec, say: Callable[[str], None]) -> AbstractContextManager[object]:

@@ -89,7 +89,10 @@ def cost_of(spec: SweepSpec, space: Space, seconds: Seconds) -> Cost:
     warm_ups = plan.warmup * (2 * spec.confirm.starts if spec.confirm.starts > 1 else 1)
     confirming = confirmed * (warm_ups + 2 * spec.confirm.pairs + 2)
     if spec.confirm.starts > 1:
-        least, most = (starts + 2 * confirmed * spec.confirm.starts for starts in (least, most))
+        # A kernel lab without engine-scope knobs serves both roles. One engine at a time takes another for the tokens.
+        roles = 1 if spec.is_lab and not others else 2
+        least += confirmed * roles * spec.confirm.starts
+        most += confirmed * (roles * spec.confirm.starts + 1)
     least_trials = 1 if spec.fidelity is not None else trials
     blocks = (least_trials * per_trial[0] + confirming, trials * per_trial[1] + confirming + math.ceil(below))
     minutes = tuple(

@@ -40,6 +40,8 @@ class Sweep:
     Args:
         engines: How many engines may be warm at a time in a slot, 1 or 2. With one, a point that needs an engine of
             its own is paired with the baseline in alternated starts.
+        at_once: How many may be there in a slot for a start of a confirmation that has several, 1 or 2; None for as
+            many.
         make_lab: Makes kernel labs for the rung ``lab`` of a study of another engine; None where there can be none.
         room: Says how many slots there is room for, each of which measures a trial; asked every few seconds. None is
             one slot, in which everything happens in the caller's thread, one after the other.
@@ -54,6 +56,7 @@ class Sweep:
         progress: Progress,
         *,
         engines: int = 2,
+        at_once: int | None = None,
         make_lab: MakeEngine | None = None,
         room: Room | None = None,
         review_s: float = REVIEW_S,
@@ -63,7 +66,8 @@ class Sweep:
         self._base = spec.engine_config()
         baseline = spec.baseline_point()
         self._first_group = {name: baseline[name] for name in spec.search_space().names("engine")}
-        self._engines, self._make_engine, self._making = engines, make_engine, Lock()
+        self._engines, self._at_once = engines, at_once
+        self._make_engine, self._making = make_engine, Lock()
         self._is_alone = room is None
         self._crew = Crew(self._slot, room, progress.say, review_s=review_s)
 
@@ -104,6 +108,7 @@ class Sweep:
             self._base,
             self._first_group,
             engines=self._engines,
+            at_once=self._at_once,
             on_start=self._engine_started,
             say=self._progress.say,
             may_leave=lambda slot: self._crew.may_leave(slot),

@@ -38,11 +38,14 @@ class _Starts:
         self._pool, self._plan, self._deployed = pool, plan, deployed
         self._present: int | None = None
 
-    def begin(self, pair: int, wanted: Point) -> None:
-        """If a pair is the first of its start, replace the engines: both, or the one that is wanted now."""
-        if (number := self._plan.start_of(pair)) != self._present:
-            self._pool.start_anew(self._deployed if self._pool.capacity > 1 else [wanted])
-            self._present = number
+    def begin(self, pair: int, wanted: Point) -> bool:
+        """If a pair is the first of its start, replace the engines: both, or the one that is wanted now. Whether it
+        was."""
+        if (number := self._plan.start_of(pair)) == self._present:
+            return False
+        self._pool.start_anew([wanted] if self._plan.is_one_at_a_time else self._deployed)
+        self._present = number
+        return True
 
 
 class Bench:
@@ -93,8 +96,11 @@ class Bench:
 
         def run(role: Role, pair: int, dropped: bool) -> MeasuredBlock:
             wanted = baseline if role == "baseline" else point
+            nonlocal rates
             if plan.starts > 1:
-                starts.begin(pair, self._deployed(wanted))
+                if starts.begin(pair, self._deployed(wanted)) and rates is not None:
+                    # What it learned was of the engines before.
+                    rates = RateBench(self._spec, serving)
                 engine = self._fresh(serving, wanted, role, pair)
             else:
                 engine = self.engine(self.group_of(wanted))
@@ -153,7 +159,8 @@ class Bench:
 
         try:
             # First the one that is there: a pool that holds one engine would start it again.
-            order = sorted(wanted, key=lambda role: self._deployed(wanted[role]) not in self._pool.groups)
+            started_with = self._deployed if deployed else self.group_of
+            order = sorted(wanted, key=lambda role: started_with(wanted[role]) not in self._pool.groups)
             placed = {role: serve(role) for role in order}
         except EngineError as error:
             raise TrialFailure.of_engine(error) from error
@@ -167,7 +174,8 @@ class Bench:
         return engine
 
     def _deployed(self, point: Point) -> Point:
-        """What an engine is started with to be as if the point were deployed. A kernel lab is only ever retuned."""
+        """What an engine is started with to be as if the point were deployed. A kernel lab is only ever retuned, and
+        without engine-scope knobs one serves both roles."""
         live = [] if self._spec.is_lab else self._space.names("live")
         return {name: point[name] for name in (*self._space.names("engine"), *live)}
 
@@ -176,6 +184,8 @@ class Bench:
         engine = self._pool.get(self._deployed(point))
         if not engine.is_warm:
             self._warm_up(engine, point)
+        if role not in engine.warmed_roles:
+            engine.warmed_roles.add(role)
             for number in range(self._spec.blocks.warmup):
                 seed = seed_of(self._spec.seed, "fresh", role, pair, number)
                 self._block(serving, engine, point, role, pair, seed, dropped=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 
 from orchestrator.cluster import certain_labels
 from orchestrator.engines import Engine, EngineConfig, EngineError, EngineInfo
@@ -26,6 +26,8 @@ class WarmEngine:
     is_warm: bool = False
     is_known: bool = False
     """Whether its start was made known; it may be without being warm, when its first block failed."""
+    warmed_roles: set[str] = field(default_factory=set)
+    """Roles for which it has served what precedes the first pair of a start."""
 
 
 CERTAIN_LABELS = certain_labels() | {"plugin-refused", "resources", "lab-shape", "workspace-too-small"}
@@ -44,16 +46,24 @@ class BaselineError(ChunksmithError):
 class EnginePool:
     """Keeps at most ``capacity`` engines, 1 or 2: with one, asking for another group stops it.
 
+    For ``start_anew`` there may be two at a time where it keeps one, ``at_once``, until two together failed once.
+
     A start that fails is tried once more, since the reason may pass (memory that an earlier process still held). What
     fails again is taken to lie in the group's values: it is remembered, and not tried a third time. A start that was
     lost is the caller's to try again, up to ``MOST_LOST_STARTS``.
     """
 
     def __init__(
-        self, make_engine: MakeEngine, base: EngineConfig, baseline_group: Point, *, capacity: int = 2
+        self,
+        make_engine: MakeEngine,
+        base: EngineConfig,
+        baseline_group: Point,
+        *,
+        capacity: int = 2,
+        at_once: int | None = None,
     ) -> None:
         self._make_engine, self._base, self._baseline_group = make_engine, base, baseline_group
-        self.capacity = capacity
+        self.capacity, self.at_once = capacity, max(capacity, at_once or 1)
         self._engines: dict[str, WarmEngine] = {}
         self._refused: dict[str, EngineError] = {}
         self._lost_starts: dict[str, int] = {}
@@ -79,6 +89,9 @@ class EnginePool:
             # The baseline's stays, unless there is room for one alone.
             for other in [name for name in self._engines if self.capacity == 1 or baseline not in (name, key)]:
                 self._engines.pop(other).engine.stop()
+            while len(self._engines) >= self.capacity:
+                oldest = next(name for name in self._engines if name != baseline)
+                self._engines.pop(oldest).engine.stop()
             self._engines[key] = self._start(group, key)
         return self._engines[key]
 
@@ -86,26 +99,43 @@ class EnginePool:
         """Stop every engine, and start one for each of the groups, all at the same time.
 
         Args:
-            groups: From 1 to ``capacity``. They may name live knobs too, with the values to start with.
+            groups: From 1 to ``at_once``. They may name live knobs too, with the values to start with.
 
         Raises:
-            EngineError, BaselineError: As ``get``. None of the engines is left then.
+            EngineError, BaselineError: As ``get``; none of the engines is left then. Of two that were started together
+                one counts as lost, whatever it was, and from then on ``at_once`` is 1: it may have been in the other's
+                way.
         """
-        self.stop_all()
         wanted = {_key(group): group for group in groups}
+        if refused := [self._refused[key] for key in wanted if key in self._refused]:
+            raise refused[0]
+        self.stop_all()
+        starts: dict[str, Future[WarmEngine]] = {}
         with ThreadPoolExecutor(len(wanted), "engine-start") as threads:
-            starts = {key: threads.submit(self._start, group, key) for key, group in wanted.items()}
             try:
+                for key, group in wanted.items():
+                    starts[key] = threads.submit(self._start, group, key)
                 self._engines |= {key: start.result() for key, start in starts.items()}
             except BaseException as error:
-                # An interrupt does not wait for engines; one that is about to start cannot be stopped yet.
-                while wait(starts.values(), timeout=_POLL_S).not_done:
-                    for engine in [] if isinstance(error, Exception) else list(self._starting):
-                        engine.abort()
-                for start in starts.values():
-                    if start.exception() is None:
-                        start.result().engine.abort()
+                self._give_up(list(starts.values()), is_interrupt=not isinstance(error, Exception))
+                failure = error.__cause__ if isinstance(error, BaselineError) else error
+                if len(wanted) > 1 and isinstance(failure, EngineError):
+                    self.at_once = 1
+                    for key in wanted:
+                        self._refused.pop(key, None)
+                    detail = f"{failure.detail} (two engines were started together)"
+                    raise EngineError(failure.label, detail, lost=True, log_path=failure.log_path) from error
                 raise
+
+    def _give_up(self, starts: Sequence[Future[WarmEngine]], *, is_interrupt: bool) -> None:
+        """Leave no engine of these starts. An interrupt does not wait for them; one that is about to start cannot be
+        stopped yet."""
+        while wait(starts, timeout=_POLL_S).not_done:
+            for engine in list(self._starting) if is_interrupt else []:
+                engine.abort()
+        for start in starts:
+            if start.exception() is None:
+                start.result().engine.abort()
 
     def discard(self, engine: WarmEngine) -> None:
         """Stop one engine at once, because it is lost. The others stay warm."""

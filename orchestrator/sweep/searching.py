@@ -123,12 +123,18 @@ class Confirmation:
     def _confirmed(self, slot: Slot, number: int, point: Point) -> str:
         """Confirm a trial and record that; return the ratio in words, or the failure."""
         bench, plan = slot.bench, self._spec.confirm_plan()
-        plan = replace(plan, is_one_at_a_time=plan.starts > 1 and slot.pool.capacity == 1)
         before: list[PlacedBlock] = []
 
         def measure() -> str:
-            measurement, placed = bench.compare(number, "confirm", point, plan)
-            self._ledger.write_confirmation(number, placed, bench.greedy(point, deployed=plan.starts > 1))
+            # Anew in each attempt: that one failed may show that there is no room for two.
+            in_turns = replace(plan, is_one_at_a_time=plan.starts > 1 and slot.pool.at_once == 1)
+            measurement, placed = bench.compare(number, "confirm", point, in_turns)
+            try:
+                greedy = bench.greedy(point, deployed=plan.starts > 1)
+            except TrialFailure as failure:
+                failure.placed = [*placed, *failure.placed]
+                raise
+            self._ledger.write_confirmation(number, placed, greedy)
             return describe_interval(measurement.interval)
 
         try:

@@ -19,6 +19,9 @@ T = TypeVar("T")
 MAX_ATTEMPTS = 3
 """How often a trial is begun whose engine is lost under it."""
 
+_KEPT: Final = 8
+"""Engines that a slot can still stop: two, and two that start, each for the second or third time."""
+
 NO_ROOM: Final = "no-room"
 """Class of a start for which the cluster had no room at the time. No engine was lost by it."""
 
@@ -47,6 +50,7 @@ class Slot:
     Args:
         first: Group of the baseline.
         engines: How many engines may be warm at a time, 1 or 2.
+        at_once: How many may be there for a start of a confirmation, 1 or 2; None for as many.
         on_start: Called with the slot, an engine that has started in it, and the seconds of its first block.
         say: Gets one line whenever an engine was lost.
         may_leave: Asked when there is no room for an engine. True if others go on without this slot.
@@ -66,17 +70,18 @@ class Slot:
         first: Point,
         *,
         engines: int,
+        at_once: int | None = None,
         on_start: Callable[[Slot, WarmEngine, float], None],
         say: Callable[[str], None],
         may_leave: Callable[[Slot], bool],
     ) -> None:
         self.number, self.label, self.starting_s, self.is_retired = number, "", 0.0, False
         self._make_engine, self._on_start, self._say, self._may_leave = make_engine, on_start, say, may_leave
-        # The pool holds no more than these: it stops an engine before it starts one too many.
-        self._latest: deque[Engine] = deque(maxlen=engines)
-        self._starting: Engine | None = None
+        # The pool holds and starts no more than these: it stops an engine before it starts one too many.
+        self._latest: deque[Engine] = deque(maxlen=_KEPT)
+        self._starting: list[Engine] = []
         self._is_ended = False
-        self.pool = EnginePool(self._make, base, first, capacity=engines)
+        self.pool = EnginePool(self._make, base, first, capacity=engines, at_once=at_once)
         self.bench = Bench(spec, self.pool, self._started)
 
     def attempt(self, measure: Callable[[], T], before: list[PlacedBlock], made: int = 0) -> tuple[T, int]:
@@ -92,7 +97,7 @@ class Slot:
             SlotEnded: The sweep ends.
         """
         while True:
-            self._starting = None
+            self._starting = []
             try:
                 return measure(), made
             except TrialFailure as error:
@@ -116,13 +121,14 @@ class Slot:
                 raise failure
 
     def cut(self) -> bool:
-        """Retire the slot if it is waiting for an engine to start, and stop that start; else do nothing. Whether it
+        """Retire the slot if it is waiting for engines to start, and stop these starts; else do nothing. Whether it
         did."""
-        starting = self._starting
-        if starting is None or self.is_retired:
+        starting = list(self._starting)
+        if not starting or self.is_retired:
             return False
         self.is_retired = True
-        starting.abort()
+        for engine in starting:
+            engine.abort()
         return True
 
     def end(self) -> None:
@@ -137,10 +143,10 @@ class Slot:
             raise SlotEnded
         engine = self._make_engine()
         self._latest.append(engine)
-        self._starting = engine
+        self._starting.append(engine)
         return engine
 
     def _started(self, warm: WarmEngine, warm_up_s: float) -> None:
-        self._starting = None
+        self._starting = [engine for engine in self._starting if engine is not warm.engine]
         self.starting_s += warm.info.start_s + warm_up_s
         self._on_start(self, warm, warm_up_s)

@@ -101,7 +101,8 @@ class ConfirmSection(_Section):
 
     Attributes:
         starts: Over how many starts of both engines the pairs are spread, each with the values that would be deployed.
-            The interval then holds what differs from one start to another. With 1, the engines that are warm serve all.
+            The interval then holds what differs from one start to another, of which two would say next to nothing: 1,
+            or 3 and more. With 1, the engines that are warm serve all.
     """
 
     points: Annotated[int, Field(ge=0)] = 3
@@ -110,6 +111,8 @@ class ConfirmSection(_Section):
 
     @model_validator(mode="after")
     def _enough_pairs(self) -> ConfirmSection:
+        if self.starts == 2:
+            raise ValueError("starts must be 1, or 3 and more: two say next to nothing of how starts differ, got 2")
         if self.starts > self.pairs:
             raise ValueError(f"starts {self.starts} is above pairs {self.pairs}: each start serves a pair at least")
         return self

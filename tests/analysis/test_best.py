@@ -16,7 +16,7 @@ from rich.console import Console
 from orchestrator.analysis import DECISION_LEVEL, Answer, best, render
 from orchestrator.errors import ChunksmithError, UserError
 from orchestrator.measurement.stats import paired_ratio
-from orchestrator.records import write_rows
+from orchestrator.records import read_arrow, write_rows
 from tests.analysis.runs import BASELINE, NOISE, Run
 
 
@@ -456,3 +456,16 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     Run(tmp_path / "cpu_demo")
     with pytest.raises(UserError, match=r"did you mean '.*cpu_demo'"):
         best(tmp_path / "cpu_dem")
+
+
+@pytest.mark.parametrize(("engines", "says"), [(1, "6 pairs, fresh prompts, one engine start"), (3, "3 engine starts")])
+def test_it_is_said_on_how_many_starts_the_interval_rests(run: Run, engines: int, says: str) -> None:
+    run.finalist(0, 0.5)
+    rows = read_arrow(run.path, "blocks").to_pylist()
+    for row in rows:
+        row["engine_id"] = f"{row['role'] if engines > 1 else 'both'}-{row['pair'] * engines // 6}"
+    write_rows(run.path, "blocks", "confirm-00000", rows)
+    answer = best(run.path)
+    assert (answer.decision, answer.pairs, answer.starts) == ("winner", 6, engines)
+    assert says in printed(answer)
+    assert ("another may lie beside it" in printed(answer)) == (engines == 1)

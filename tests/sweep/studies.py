@@ -65,6 +65,7 @@ def run_sweep(
     output: io.StringIO | None = None,
     *,
     engines: int = 2,
+    at_once: int | None = None,
     room: Room | None = None,
     review_s: float = 0.05,
 ) -> None:
@@ -72,7 +73,7 @@ def run_sweep(
     progress = Progress(Console(file=output or io.StringIO(), width=200), spec.trials, spec.confirm.points)
     with run.lock(), progress:
         made = make_engine or FaultyEngines()
-        Sweep(spec, run, made, progress, engines=engines, room=room, review_s=review_s).run()
+        Sweep(spec, run, made, progress, engines=engines, at_once=at_once, room=room, review_s=review_s).run()
 
 
 def read(run: RunFolder, table: str) -> list[Table]:

@@ -25,8 +25,9 @@ def test_a_space_of_live_knobs_costs_one_start() -> None:
 def test_a_confirmation_over_several_starts_costs_these_and_their_warm_ups() -> None:
     spec = make_spec(confirm__pairs=6, confirm__starts=3)
     cost = cost_of(spec, spec.search_space(), GIVEN)
-    # For each of 2 points 3 engines of both roles, each with a warm-up; 6 pairs, and both sides' greedy tokens.
-    assert cost.starts == (1 + 2 * 6, 1 + 2 * 6)
+    # For each of 2 points 3 engines of both roles, each with a warm-up; 6 pairs, and both sides' greedy tokens, for
+    # which one engine at a time takes another.
+    assert cost.starts == (1 + 2 * 6, 1 + 2 * 7)
     assert cost.blocks[0] == 6 * 5 + 2 * (6 + 12 + 2)
 
 
@@ -42,11 +43,12 @@ def test_each_group_but_the_baselines_costs_a_start_and_so_may_a_confirmation(
     assert cost_of(spec, spec.search_space(), GIVEN).starts == starts
 
 
-@pytest.mark.parametrize("starts", [1, 3])
-def test_a_sweep_stays_within_the_bounds(tmp_path: Path, starts: int) -> None:
-    spec = make_spec(space__block_size={"scope": "engine", "values": [None, 32, 64]}, trials=8, confirm__starts=starts)
+@pytest.mark.parametrize(("starts", "engines", "groups"), [(1, 2, 3), (3, 2, 3), (3, 1, 1), (3, 2, 1)])
+def test_a_sweep_stays_within_the_bounds(tmp_path: Path, starts: int, engines: int, groups: int) -> None:
+    values = [None, 32, 64][:groups]
+    spec = make_spec(space__block_size={"scope": "engine", "values": values}, trials=8, confirm__starts=starts)
     run = new_run(tmp_path / "run", spec)
-    run_sweep(spec, run)
+    run_sweep(spec, run, engines=engines)
     cost = cost_of(spec, spec.search_space(), GIVEN)
     started = len(json.loads(run.provenance.read_text())["engines"])
     assert cost.starts[0] <= started <= cost.starts[1]

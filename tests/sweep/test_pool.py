@@ -95,12 +95,47 @@ def test_engines_are_started_anew_all_at_once_and_no_other_is_left() -> None:
 def test_where_one_of_them_does_not_start_none_is_left(lost: bool) -> None:
     error = EngineError("invalid-config", "why", lost=lost)
     refusing = Faults(start_error=error, start_error_if=lambda config: config.args["max_num_seqs"] == 8)
-    engines = FaultyEngines(refusing, refusing)
+    engines = FaultyEngines(refusing, refusing, refusing)
     pool = pool_of(engines)
-    with pytest.raises(EngineError, match="invalid-config: why"):
+    # It may have been in the way of the other: lost, and tried alone.
+    with pytest.raises(EngineError, match=r"invalid-config: why \(two engines were started together\)") as caught:
         pool.start_anew([BASELINE, OTHER])
-    assert pool.groups == []
+    assert (caught.value.lost, pool.at_once, pool.groups) == (True, 1, [])
     assert not any(engine.is_running for engine in engines.made)
+    with pytest.raises(EngineError) as caught:
+        pool.start_anew([OTHER])
+    assert (caught.value.lost, pool.groups) == (lost, [])
+    if not lost:
+        # And not a third time.
+        with pytest.raises(EngineError):
+            pool.start_anew([OTHER])
+        assert len(engines.made) == 3
+
+
+def test_a_baseline_that_failed_beside_another_is_tried_alone_before_the_sweep_ends() -> None:
+    refusing = Faults(
+        start_error=EngineError("invalid-config", "why"),
+        start_error_if=lambda config: config.args["max_num_seqs"] == 4,
+    )
+    pool = pool_of(FaultyEngines(refusing, refusing, refusing))
+    with pytest.raises(EngineError) as caught:
+        pool.start_anew([BASELINE, OTHER])
+    assert caught.value.lost
+    with pytest.raises(BaselineError):
+        pool.start_anew([BASELINE])
+
+
+def test_two_that_were_started_together_make_room_for_the_next() -> None:
+    engines = FaultyEngines()
+    pool = EnginePool(engines, EngineConfig(model="none"), {}, capacity=1, at_once=2)
+    pool.start_anew([BASELINE, OTHER])
+    assert sum(engine.is_running for engine in engines.made) == 2
+    pool.get({})
+    assert [engine.is_running for engine in engines.made] == [False, False, True]
+    two = EnginePool(engines, EngineConfig(model="none"), {}, capacity=2)
+    two.start_anew([BASELINE, OTHER])
+    two.get({})
+    assert len(two.groups) == 2
 
 
 def test_an_interrupt_stops_engines_that_are_starting() -> None:

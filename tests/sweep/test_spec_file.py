@@ -86,6 +86,8 @@ def error_of(path: Path) -> str:
         ({"blocks__half_width": float("inf")}, "blocks.half_width: should be a finite number, got inf"),
         ({"accuracy__tolerance": -0.1}, "accuracy.tolerance: should be greater than or equal to 0, got -0.1"),
         ({"blocks__min_pairs": 9}, "blocks: min_pairs 9 is above max_pairs 3"),
+        ({"confirm__starts": 4}, "confirm: starts 4 is above pairs 3"),
+        ({"confirm__starts": 2}, "confirm: starts must be 1, or 3 and more"),
         ({"accuracy": {}}, "accuracy.input_len: is missing"),
         (
             {"baseline": {"mla_workspace_rows": [3]}},

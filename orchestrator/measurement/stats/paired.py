@@ -14,7 +14,8 @@ class RatioInterval:
     """Ratio of a candidate to its baseline, with a confidence interval.
 
     Attributes:
-        ratio: Geometric mean of candidate / baseline over the pairs; above 0, no unit.
+        ratio: Geometric mean of candidate / baseline over the pairs, or over the means of their starts; above 0, no
+            unit.
         low: Lower end of the interval, 0 when the spread is unknown.
         high: Upper end of the interval, infinite when the spread is unknown.
         pairs: Number of pairs, at least 1.

@@ -89,10 +89,10 @@ def test_without_room_for_two_there_is_one_at_a_time(urls: Urls) -> None:
 
 def test_both_servers_are_started_as_often_as_the_run_started_its_engines(urls: Urls) -> None:
     events: list[str] = []
-    found = measured(urls, events, confirm={"pairs": 4, "starts": 2})
-    assert (found.pairs, found.starts) == (4, 2)
+    found = measured(urls, events, confirm={"pairs": 6, "starts": 3})
+    assert (found.pairs, found.starts) == (6, 3)
     once = ["start baseline", "start candidate", "stop candidate", "stop baseline"]
-    assert starts(events) == once * 2
+    assert starts(events) == once * 3
 
 
 def test_a_request_that_fails_is_no_figure_and_leaves_no_server(urls: Urls) -> None:
