@@ -106,7 +106,7 @@ class EngineInfo:
 class Counters:
     """What happened inside the engine during one block. The two maxima are over its steps.
 
-    ``area_limited`` counts the prefill plans of several chunks whose area limit was below that of the engine's start,
+    ``area_limited`` counts the prefill plans of several chunks whose area limit was below what the engine reserved for,
     ``long_prefill_cuts`` the prefills that ``long_prefill_token_threshold`` alone cut short.
     """
 

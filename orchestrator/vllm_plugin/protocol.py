@@ -33,7 +33,7 @@ class WorkerReport(TypedDict):
     ``workspace_bytes`` and ``workspace_alignment`` are None then.
     Counters grow from engine start: ``context_chunks`` once a step, ``workspace_entries`` once a step and layer,
     ``area_plans`` once a plan, ``area_limited`` once a plan of several chunks whose limit was below the one that
-    the engine started with.
+    the engine reserved for at its start.
     """
 
     refused: str | None
