@@ -147,7 +147,7 @@ class Bench:
 
         def serve(role: Role) -> PlacedBlock:
             at = wanted[role]
-            engine = self._fresh(serving, at, role, 0) if deployed else self.engine(self.group_of(at))
+            engine = self._deployed_engine(at) if deployed else self.engine(self.group_of(at))
             if role == "baseline" and engine.info.engine_id in self._reference:
                 return self._reference[engine.info.engine_id]
             seed = seed_of(self._spec.seed, "accuracy")
@@ -179,11 +179,15 @@ class Bench:
         live = [] if self._spec.is_lab else self._space.names("live")
         return {name: point[name] for name in (*self._space.names("engine"), *live)}
 
-    def _fresh(self, serving: Serving, point: Point, role: Role, pair: int) -> WarmEngine:
-        """The engine that was started for a role of the present start, warmed up with blocks of that role."""
+    def _deployed_engine(self, point: Point) -> WarmEngine:
         engine = self._pool.get(self._deployed(point))
         if not engine.is_warm:
             self._warm_up(engine, point)
+        return engine
+
+    def _fresh(self, serving: Serving, point: Point, role: Role, pair: int) -> WarmEngine:
+        """The engine that was started for a role of the present start, warmed up with blocks of that role."""
+        engine = self._deployed_engine(point)
         if role not in engine.warmed_roles:
             engine.warmed_roles.add(role)
             for number in range(self._spec.blocks.warmup):

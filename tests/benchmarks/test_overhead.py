@@ -64,32 +64,35 @@ def test_more_processes_at_a_time_than_slots_are_no_figure() -> None:
         split(0.0, 5.0, [Span("a", 1.0, 2.0), Span("b", 1.5, 2.5)], 1, 1.0)
 
 
-def recorded(folder: Path, groups: list[dict[str, int]]) -> Path:
-    """A run of engines that were warm at once and have two blocks of 2 s, with a second before and between them."""
+def recorded(folder: Path, trials: list[int], phase: str = "search") -> Path:
+    """A run of engines that were warm at once and have two blocks of 2 s each for a trial, one after the other, with a
+    second before and between them; those of one trial take turns."""
     run = RunFolder.create(folder)
-    engines = [
-        {"engine_id": f"e{number}", "group": group, "warm_at": BEGIN.isoformat()} for number, group in enumerate(groups)
-    ]
+    engines = [{"engine_id": f"e{number}", "warm_at": BEGIN.isoformat()} for number in range(len(trials))]
     run.provenance.write_text(json.dumps({"engines": engines, "processes": []}))
-    for engine in engines:
+    for index, engine in enumerate(engines):
+        turn_s = 6 * trials[:index].count(trials[index])
         rows = [
             plain_row(
                 "blocks",
                 engine_id=engine["engine_id"],
-                block=number,
-                started_at=BEGIN + timedelta(seconds=1 + 3 * number),
+                phase=phase,
+                trial=trials[index],
+                block=2 * index + number,
+                pair=number,
+                started_at=BEGIN + timedelta(seconds=turn_s + 1 + 3 * number),
                 duration_s=2.0,
             )
             for number in range(2)
         ]
         # The second block once more, as the baseline's greedy tokens are with every finalist.
-        rows.append(rows[1] | {"trial": 1})
+        rows.append(rows[1] | {"trial": 99, "phase": "accuracy"})
         write_rows(run.path, "blocks", f"of-{engine['engine_id']}", rows)
     return run.path
 
 
 def test_the_share_of_an_engines_life(tmp_path: Path) -> None:
-    lives = engine_lives(recorded(tmp_path / "run", [{}, {}]))
+    lives = engine_lives(recorded(tmp_path / "run", [0, 1]))
     assert [life.engine_id for life in lives] == ["e0", "e1"]
     for life in lives:
         assert life.life_s == pytest.approx(6.0)
@@ -99,11 +102,18 @@ def test_the_share_of_an_engines_life(tmp_path: Path) -> None:
 
 def test_engines_that_take_turns_are_no_figure(tmp_path: Path) -> None:
     with pytest.raises(ChunksmithError, match="its engines take turns"):
-        engine_lives(recorded(tmp_path / "run", [{"block_size": 16}, {"block_size": 32}]))
+        engine_lives(recorded(tmp_path / "run", [0, 0]))
+
+
+def test_the_two_engines_of_a_start_have_one_life(tmp_path: Path) -> None:
+    [life] = engine_lives(recorded(tmp_path / "run", [0, 0], phase="confirm"))
+    assert life.engine_id == "e0+e1"
+    assert life.life_s == pytest.approx(12.0)
+    assert life.share == pytest.approx(8 / 12)
 
 
 def test_a_bound_that_is_missed_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = recorded(tmp_path / "run", [{}])
+    run = recorded(tmp_path / "run", [0])
     assert overhead.main(["--trials", "0", "--run", str(run)]) == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["bounds"][0]["name"] == "e0, share of its life measuring"
