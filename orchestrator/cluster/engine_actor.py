@@ -6,6 +6,7 @@ and what is imported here, all of them import when a sweep begins.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,8 @@ class EngineActor:
 
     def __init__(self, engine_id: str, log_path: str, kind: EngineKind, silence_s: float) -> None:
         redirect_output(log_path)
+        # Else it takes the interpreter seconds to end torch and vLLM, for which the reaper would wait.
+        atexit.register(leave_at_once)
         self._custody = Custody(engine_id, log_path=log_path, silence_s=silence_s)
         self._engine_id, self._log_path, self._kind = engine_id, log_path, kind
         # Here, because each takes some seconds to import torch, as this process does next. vLLM starts its own.
@@ -124,6 +127,13 @@ class EngineActor:
     def _started(self) -> Engine:
         assert self._engine is not None
         return self._engine
+
+
+def leave_at_once() -> None:
+    """End this process at once. What was printed is in the log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _engine_of(kind: EngineKind, engine_id: str, log_path: str, ranks: Ranks) -> Engine:

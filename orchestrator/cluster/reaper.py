@@ -36,8 +36,10 @@ had a reaper each.)"""
 
 SCAN_INTERVAL_S = 0.5
 KILL_TIMEOUT_S = 20.0
+KILLED_IN_S = 1.0
 TRACKER_TIMEOUT_S = 5.0
 GPU_TIMEOUT_S = 20.0
+_POLL_S = 0.01
 _SHM = "/dev/shm/"
 _NOT_OURS = ("plasma", "ray")
 """Ray's object store is shared with everybody; an engine may map it but never owns it."""
@@ -214,9 +216,7 @@ def remove_engine(lease: Lease, find: Find = engine_processes) -> None:
     it raises: see ``kill_engine``."""
     engine_id = lease.engine_id
     files = {*lease.shared_files} | kill_engine(engine_id, find)
-    trackers = list(find(engine_id))
-    _, stuck = psutil.wait_procs(trackers, timeout=TRACKER_TIMEOUT_S)
-    _kill(stuck)
+    _kill(outliving(list(find(engine_id)), TRACKER_TIMEOUT_S))
     for name in files:
         if name.startswith(_SHM):
             Path(name).unlink(missing_ok=True)
@@ -229,7 +229,15 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=1.0)
+    outliving(processes, KILLED_IN_S)
+
+
+def outliving(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those that are still there after a time. A zombie is not: who has to collect it may be slow."""
+    deadline = time.monotonic() + timeout_s
+    while (there := list(living(process.pid for process in processes))) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return there
 
 
 def is_guarded(path: Path) -> bool:

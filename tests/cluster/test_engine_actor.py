@@ -129,3 +129,12 @@ def test_the_driver_asks_for_both_in_one_call_and_waits_as_long_as_for_two(
     ended: Any = engine.retune_and_run({"mla_workspace_rows": 512}, REQUESTS, Schedule(), top2=True)
     assert ended == (0.5, "block")
     assert asked == [(({"mla_workspace_rows": 512}, REQUESTS, Schedule(), True, None), RETUNE_TIMEOUT_S + 100.0)]
+
+
+def test_its_process_ends_without_what_the_interpreter_would_still_do() -> None:
+    code = (
+        "import atexit, time; from orchestrator.cluster import engine_actor;"
+        "atexit.register(time.sleep, 60); atexit.register(engine_actor.leave_at_once); print('printed before')"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == "printed before\n"

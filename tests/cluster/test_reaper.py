@@ -378,3 +378,15 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_a_zombie_is_gone_though_nobody_has_collected_it() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = psutil.Process(child.pid)
+    assert reaper.outliving([process], 0.1) == [process]
+    process.kill()
+    begin = time.monotonic()
+    assert reaper.outliving([process], 60.0) == []
+    assert time.monotonic() - begin < 30.0
+    assert process.status() == psutil.STATUS_ZOMBIE
+    child.communicate()
