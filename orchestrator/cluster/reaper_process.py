@@ -54,6 +54,9 @@ def main() -> None:
     on_duty = _leave()
     duty = Duty(folder)
     is_needed = duty.take()
+    with contextlib.suppress(PermissionError):
+        # It serves all, and not only the one who started it, whose priority may be low.
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
     os.write(on_duty, b"1")
     os.close(on_duty)
     if is_needed:

@@ -211,6 +211,23 @@ def test_a_lease_that_somebody_removed_is_written_again(start_family: StartFamil
     assert reaper.is_guarded(family.lease)
 
 
+def test_its_priority_is_not_that_of_the_owner_who_started_it(root: Path) -> None:
+    code = (
+        "import sys, os, pathlib; from orchestrator.cluster import custody, reaper;"
+        "os.nice(5); reaper.ROOT = pathlib.Path(sys.argv[1]); custody.start_reaper('test-nice', os.getpid());"
+        "print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(root)]
+    owner = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    owner.stdout.readline()
+    [pid] = reapers(root)
+    # Only who may raise a priority can.
+    wanted = 0 if os.geteuid() == 0 else os.getpriority(os.PRIO_PROCESS, owner.pid)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == wanted
+    owner.communicate()
+
+
 def test_owners_that_come_together_get_one_reaper_which_leaves_when_there_is_no_engine(root: Path) -> None:
     code = (
         "import sys, os, pathlib; from orchestrator.cluster import custody, reaper;"
