@@ -21,7 +21,6 @@ Steps = list[list[Share]]
 @pytest.fixture(scope="module")
 def vllm_steps(tiny_model_folder: Path) -> Callable[[SchedulerLimits, Sequence[tuple[int, int]]], Steps]:
     """Runs the scheduler over requests that are all there, as if a model gave it a token whenever one is due."""
-    pytest.importorskip("vllm")
     import torch
     from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.sampling_params import SamplingParams
