@@ -237,7 +237,8 @@ class RayEngine:
             failure = self._translated(error, timeout_s, phase)
             if isinstance(failure, EngineError):
                 failure = self._explained(failure, error, phase)
-                if failure.lost:
+                # What was aborted meanwhile died of that, and not of its node.
+                if failure.lost and self._actor is not None:
                     self._nodes.lost(self.rank_nodes, failure.label)
             raise failure from error
 

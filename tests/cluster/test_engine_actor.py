@@ -10,14 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import RayActorError
 
-from orchestrator.cluster import RayEngine, Timeouts
+from orchestrator.cluster import NodeWatch, RayEngine, Timeouts
 from orchestrator.cluster.actor import RETUNE_TIMEOUT_S
 from orchestrator.cluster.engine_actor import EngineActor, Home
 from orchestrator.cluster.heartbeat import Beat, Heartbeat
 from orchestrator.engines import (
     BlockResult,
     EngineConfig,
+    EngineError,
     KnobValue,
     Progress,
     RejectedError,
@@ -129,6 +132,28 @@ def test_the_driver_asks_for_both_in_one_call_and_waits_as_long_as_for_two(
     ended: Any = engine.retune_and_run({"mla_workspace_rows": 512}, REQUESTS, Schedule(), top2=True)
     assert ended == (0.5, "block")
     assert asked == [(({"mla_workspace_rows": 512}, REQUESTS, Schedule(), True, None), RETUNE_TIMEOUT_S + 100.0)]
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_an_engine_that_was_aborted_is_not_its_nodes_loss(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_aborted: bool
+) -> None:
+    engine, told = RayEngine(tmp_path, nodes=NodeWatch(print)), list[str]()
+    engine.rank_nodes = ["here"]
+    monkeypatch.setattr(engine._nodes, "lost", lambda nodes, why: told.extend(nodes))
+    engine._actor = SimpleNamespace()
+
+    def faulty_get(*_: Any, **__: Any) -> None:
+        """Fault: the actor dies while it is waited for."""
+        if is_aborted:
+            engine._actor = None
+        raise RayActorError
+
+    monkeypatch.setattr(ray, "get", faulty_get)
+    with pytest.raises(EngineError) as caught:
+        engine._get("reference", 1.0, "engine-start")
+    assert caught.value.lost
+    assert told == ([] if is_aborted else ["here"])
 
 
 def test_its_process_ends_without_what_the_interpreter_would_still_do() -> None:
