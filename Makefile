@@ -4,11 +4,12 @@ BIN := .venv/bin
 SETUP := python=$$(tools/find_python.sh) && "$$python" tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev test soak sweep lint docs clean
+.PHONY: help setup setup-dev test test-docs soak sweep lint docs clean
 
 help:
 	@echo "make sweep [ARGS=...]  the demo sweep: search_spaces/cpu_demo.yaml"
 	@echo "make test              all checks, then all tests"
+	@echo "make test-docs         what README and docs tell to type and takes minutes; CI runs it after make test"
 	@echo "make soak              the long proofs: kill -9 of each process, long property runs"
 	@echo "make lint              the checks alone; ruff mends what it can"
 	@echo "make docs              the documentation as pages, in build/site"
@@ -31,6 +32,10 @@ test: setup-dev
 	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+
+test-docs: setup-dev
+	@python3 tools/system_packages.py
+	$(BIN)/pytest -m soak tests/docs
 
 soak: setup-dev
 	CHUNKSMITH_HYPOTHESIS=explore $(BIN)/pytest -m soak

@@ -20,13 +20,13 @@ from orchestrator.records import SCHEMA_VERSION, SCHEMAS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 HOW_RUN = {
-    "bench": "runs in make soak with: server",
+    "bench": "runs in make test-docs with: server",
     "dashboard": "runs with: lab-run, ctrl-c",
-    "doctor": "runs in make soak with: own-process",
+    "doctor": "runs in make test-docs with: own-process",
     "records fetch": "runs with: s3-with-runs",
     "records mirror": "runs with: s3",
-    "soak": "runs in make soak with: engine",
-    "sweep": "runs in make soak with: short-sweeps",
+    "soak": "runs in make test-docs with: engine",
+    "sweep": "runs in make test-docs with: short-sweeps",
 }
 """What the tests of the pages need to run an example (tests/docs/providers.py); the others they run as they stand."""
 _WRITTEN = "This page is written from the code by `python -m tools.write_reference`."

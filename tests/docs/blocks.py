@@ -3,7 +3,7 @@
 A block without a comment on the line before is run as it stands. Otherwise the comment is one of
 
 - ``<!-- runs with: NEED, NEED -->``: what it needs is provided (``tests/docs/providers.py``);
-- ``<!-- runs in make soak with: NEED -->``: the same, among the long tests;
+- ``<!-- runs in make test-docs with: NEED -->``: the same, after ``make test``, for it takes minutes;
 - ``<!-- not run: REASON -->``: nothing here can run it.
 """
 
@@ -20,7 +20,7 @@ LANGUAGES = {"bash", "python", "text", "yaml"}
 """``text`` is what a program printed, or a tree of files."""
 
 _FENCE = re.compile(r"^\s*```(?P<language>\w*)\s*$")
-_COMMENT = re.compile(r"^<!-- (?:not run: (?P<reason>.+)|runs(?P<soak> in make soak)? with: (?P<needs>[\w, -]+)) -->$")
+_COMMENT = re.compile(r"^<!-- (?:not run: (?P<reason>.+)|runs(?P<long> in make test-docs)? with: (?P<needs>[\w, -]+)) -->$")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Block:
     Attributes:
         reason: Why nobody runs it; else empty.
         needs: Names of what has to be provided.
-        in_soak: It takes too long for ``make test``.
+        is_long: It takes too long for ``make test``.
     """
 
     page: str
@@ -39,7 +39,7 @@ class Block:
     text: str
     reason: str = ""
     needs: tuple[str, ...] = ()
-    in_soak: bool = False
+    is_long: bool = False
 
     @property
     def place(self) -> str:
@@ -84,4 +84,4 @@ def _commented(block: Block, line: str) -> Block:
     comment = _COMMENT.match(line)
     assert comment is not None, f"{block.place}: a comment that says nothing known: {line}"
     needs = tuple(name.strip() for name in (comment["needs"] or "").split(",") if name.strip())
-    return replace(block, reason=comment["reason"] or "", needs=needs, in_soak=comment["soak"] is not None)
+    return replace(block, reason=comment["reason"] or "", needs=needs, is_long=comment["long"] is not None)

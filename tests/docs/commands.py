@@ -40,6 +40,15 @@ def run_long(line: str) -> None:
     run_in_shell(line, SOAK_TIMEOUT_S)
 
 
+def run_measured(line: str) -> None:
+    """``chunksmith export --measure``: it measures, and says what it found. What it finds, on a machine that others use
+    too, is not for a test to expect: intervals without a common ratio are an answer, with exit code 1."""
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False, timeout=SOAK_TIMEOUT_S)
+    printed = done.stdout[-2000:] + done.stderr[-2000:]
+    assert "measured under vllm serve: " in printed, f"{line}: {printed}"
+    assert done.returncode == ("no ratio in common" in printed), f"{line}: {printed}"
+
+
 def run_until_stopped(line: str) -> None:
     """A server: it prints an address, answers there, and ends as a program does that Ctrl-C stops."""
     with subprocess.Popen(

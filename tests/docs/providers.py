@@ -25,7 +25,7 @@ from orchestrator.engines.kernel_lab.engine import KernelLabEngine
 from orchestrator.measurement.testing import MODEL, MockServer, MockSettings
 from tests import s3
 from tests.docs.blocks import ROOT
-from tests.docs.commands import Run, run_here, run_in_shell, run_long, run_until_stopped
+from tests.docs.commands import Run, run_here, run_in_shell, run_long, run_measured, run_until_stopped
 from tests.jobs.test_ray_job import free_port, wait_for_dashboard
 from tests.postgres import PASSWORD, postgres
 from tools.light_install import SOURCES
@@ -211,6 +211,12 @@ def _engine(_: Path, __: pytest.MonkeyPatch) -> Iterator[Provided]:
 
 
 @contextmanager
+def _servers(_: Path, __: pytest.MonkeyPatch) -> Iterator[Provided]:
+    """Time for two servers, over and over."""
+    yield Provided(run=run_measured)
+
+
+@contextmanager
 def _short_sweeps(folder: Path, _: pytest.MonkeyPatch) -> Iterator[Provided]:
     """Time for sweeps, specs that take little of it, and no runs yet."""
     shutil.rmtree(folder / "runs")
@@ -305,6 +311,7 @@ PROVIDERS: dict[str, Provider] = {
     "lab-dsv4-area-run": partial(_lab_run, AREA),
     "ctrl-c": _until_stopped,
     "engine": _engine,
+    "servers": _servers,
     "short-sweeps": _short_sweeps,
     "ray-cluster": _ray_cluster,
     "dry-run": _dry_run,
@@ -312,4 +319,4 @@ PROVIDERS: dict[str, Provider] = {
     "checkout": _checkout,
     "fresh-environment": _fresh_environment,
 }
-"""What a comment can ask for, by name. The last seven are for ``make soak``: they take minutes."""
+"""What a comment can ask for, by name. The last eight are for ``make test-docs``: they take minutes."""

@@ -29,7 +29,7 @@ BASES = ("cpu_demo", "cpu_goodput", "deepseek_v3_dcp", "lab_fidelity")
 """A part of a spec is put into one of these."""
 
 BLOCKS = {str(path.relative_to(ROOT)): list(blocks_of(path)) for path in PAGES}
-LONG = [block for blocks in BLOCKS.values() for block in blocks if block.in_soak]
+LONG = [block for blocks in BLOCKS.values() for block in blocks if block.is_long]
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": page}
     for block in BLOCKS[page]:
         assert block.language in LANGUAGES, f"{block.place}: say what the block is: {', '.join(sorted(LANGUAGES))}"
-        if not block.reason and not block.in_soak:
+        if not block.reason and not block.is_long:
             do(block, folder, names)
 
 
@@ -129,7 +129,7 @@ def test_every_extra_that_is_installed_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "comment", ["<!-- not run -->", "<!-- not run: -->", "<!-- runs with s3 -->", "<!-- runs in soak with: engine -->"]
+    "comment", ["<!-- not run -->", "<!-- not run: -->", "<!-- runs with s3 -->", "<!-- runs in test-docs with: engine -->"]
 )
 def test_a_comment_that_is_misspelt_is_an_error(comment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.docs.blocks.ROOT", tmp_path)
