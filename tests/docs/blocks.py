@@ -1,10 +1,9 @@
 """The fenced blocks of the README and of the pages under docs, and the comments that say how each is run.
 
-A block without a comment on the line before is run as it stands. Otherwise the comment is one of
+Each is run: a block without a comment on the line before as it stands. Otherwise the comment is one of
 
 - ``<!-- runs with: NEED, NEED -->``: what it needs is provided (``tests/docs/providers.py``);
-- ``<!-- runs in make test-docs with: NEED -->``: the same, after ``make test``, for it takes minutes;
-- ``<!-- not run: REASON -->``: nothing here can run it.
+- ``<!-- runs in make test-docs with: NEED -->``: the same, after ``make test``, for it takes minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LANGUAGES = {"bash", "python", "text", "yaml"}
 """``text`` is what a program printed, or a tree of files."""
 
 _FENCE = re.compile(r"^\s*```(?P<language>\w*)\s*$")
-_COMMENT = re.compile(r"^<!-- (?:not run: (?P<reason>.+)|runs(?P<long> in make test-docs)? with: (?P<needs>[\w, -]+)) -->$")
+_COMMENT = re.compile(r"^<!-- runs(?P<long> in make test-docs)? with: (?P<needs>[\w, -]+) -->$")
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Block:
     """A block.
 
     Attributes:
-        reason: Why nobody runs it; else empty.
         needs: Names of what has to be provided.
         is_long: It takes too long for ``make test``.
     """
@@ -37,7 +35,6 @@ class Block:
     line: int
     language: str
     text: str
-    reason: str = ""
     needs: tuple[str, ...] = ()
     is_long: bool = False
 
@@ -83,5 +80,5 @@ def _commented(block: Block, line: str) -> Block:
         return block
     comment = _COMMENT.match(line)
     assert comment is not None, f"{block.place}: a comment that says nothing known: {line}"
-    needs = tuple(name.strip() for name in (comment["needs"] or "").split(",") if name.strip())
-    return replace(block, reason=comment["reason"] or "", needs=needs, is_long=comment["long"] is not None)
+    needs = tuple(name.strip() for name in comment["needs"].split(",") if name.strip())
+    return replace(block, needs=needs, is_long=comment["long"] is not None)

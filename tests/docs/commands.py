@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from orchestrator.cli import main
 
-Run = Callable[[str], None]
+Run = Callable[[str], object]
 """Runs a command; raises AssertionError if it fails."""
 
 TIMEOUT_S = 60.0
@@ -28,16 +28,23 @@ def run_here(line: str) -> None:
         run_in_shell(line)
 
 
-def run_in_shell(line: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Any command, as it stands."""
+def run_in_shell(line: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Any command, as it stands; what it printed."""
     # The second line keeps bash from becoming the command: some look at the shell that they were typed in.
     done = subprocess.run(["bash", "-ec", f"{line}\n:"], capture_output=True, text=True, check=False, timeout=timeout_s)
     assert done.returncode == 0, f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
 
 
-def run_long(line: str) -> None:
-    """A command that takes minutes."""
-    run_in_shell(line, SOAK_TIMEOUT_S)
+def run_long(line: str) -> str:
+    """A command that takes minutes; what it printed."""
+    return run_in_shell(line, SOAK_TIMEOUT_S)
+
+
+def run_resolved(line: str) -> None:
+    """An installation of vLLM for GPUs, gigabytes: pip finds a version of all that it takes, and leaves it at that."""
+    printed = run_long(line.replace("pip install", "pip install --dry-run"))
+    assert re.search(r"^Would install .*\bchunksmith-.*\bvllm-", printed, re.MULTILINE), f"{line}: {printed[-2000:]}"
 
 
 def run_measured(line: str) -> None:
