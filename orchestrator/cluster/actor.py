@@ -94,9 +94,9 @@ class RayEngine:
             # What Ray would note of every call costs each about a millisecond, and the records say more.
             options["enable_task_events"] = False
             self._actor = _of_ray(self.actor_class).options(**options).remote(*given)
-            self._home = Home(*self._get(self._actor.home.remote(), self._timeouts.place_s, "actor-start"))
+            self._home = Home(*self._get(self._present().home.remote(), self._timeouts.place_s, "actor-start"))
             self.rank_nodes = self.rank_nodes or [self._home.node_id]
-            info: EngineInfo = self._get(self._actor.start.remote(config), self._timeouts.start_s, "engine-start")
+            info: EngineInfo = self._get(self._present().start.remote(config), self._timeouts.start_s, "engine-start")
             info = replace(info, node=self._facts())
         except BaseException:
             self.abort()
@@ -109,7 +109,7 @@ class RayEngine:
         assert self._home is not None
         if self._home[1:] == Home.here()[1:]:
             return own_facts()
-        facts: Mapping[str, Any] = self._get(self._actor.facts.remote(), self._timeouts.start_s, "engine-start")
+        facts: Mapping[str, Any] = self._get(self._present().facts.remote(), self._timeouts.start_s, "engine-start")
         return facts
 
     def _parallel(self, config: EngineConfig) -> tuple[bool, Parallel]:
@@ -166,13 +166,13 @@ class RayEngine:
         return {**options, "scheduling_strategy": strategy}
 
     def retune(self, live_values: Mapping[str, KnobValue]) -> float:
-        return float(self._get(self._actor.retune.remote(dict(live_values)), RETUNE_TIMEOUT_S, "retune"))
+        return float(self._get(self._present().retune.remote(dict(live_values)), RETUNE_TIMEOUT_S, "retune"))
 
     def run(
         self, requests: Sequence[Request], schedule: Schedule, *, top2: bool = False, stop: StopRule | None = None
     ) -> BlockResult:
         result: BlockResult = self._get(
-            self._actor.run.remote(list(requests), schedule, top2, stop), self._timeouts.block_s, "block"
+            self._present().run.remote(list(requests), schedule, top2, stop), self._timeouts.block_s, "block"
         )
         self._nodes.served(self.rank_nodes)
         return result
@@ -186,24 +186,26 @@ class RayEngine:
         top2: bool = False,
         stop: StopRule | None = None,
     ) -> tuple[float, BlockResult]:
-        both = self._actor.retune_and_run.remote(dict(live_values), list(requests), schedule, top2, stop)
+        both = self._present().retune_and_run.remote(dict(live_values), list(requests), schedule, top2, stop)
         ended: tuple[float, BlockResult] = self._get(both, RETUNE_TIMEOUT_S + self._timeouts.block_s, "retune or block")
         self._nodes.served(self.rank_nodes)
         return ended
 
     def stop(self) -> None:
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-        if self._actor is None:
+        actor = self._actor
+        if actor is None:
             return
         import ray
+        from ray.exceptions import RayError
 
-        # Dead or hung: what is left of it is the reaper's, once the actor is gone.
-        with contextlib.suppress(RayActorError, GetTimeoutError, RayTaskError):
-            ray.get(self._actor.stop.remote(), timeout=self._timeouts.stop_s)
-        # Its reaper does the rest; the next engine that starts waits for that.
-        leave(self.engine_id)
-        self._kill()
+        try:
+            # Dead, hung or killed for its memory: what is left of it is the reaper's, once the actor is gone.
+            with contextlib.suppress(RayError):
+                ray.get(actor.stop.remote(), timeout=self._timeouts.stop_s)
+        finally:
+            # Its reaper does the rest; the next engine that starts waits for that.
+            leave(self.engine_id)
+            self._kill()
 
     def abort(self) -> None:
         if self._kill():
@@ -220,6 +222,13 @@ class RayEngine:
         if group is not None:
             remove_group(group)
         return actor is not None
+
+    def _present(self) -> Any:
+        """The actor. Raises EngineError where ``abort`` has ended it meanwhile, which another thread may do."""
+        actor = self._actor
+        if actor is None:
+            raise EngineError("ray-actor-died", "the sweep has ended this engine", lost=True, log_path=self.log_path)
+        return actor
 
     def _get(self, reference: Any, timeout_s: float, phase: str) -> Any:
         """What an actor's call gives, once it does.
@@ -250,7 +259,7 @@ class RayEngine:
             return EngineError(label, detail, lost=True, log_path=self.log_path)
 
         if isinstance(error, GetTimeoutError):
-            if phase == "actor-start" and self._actor is not None and is_waiting(self._actor):
+            if phase == "actor-start" and (actor := self._actor) is not None and is_waiting(actor):
                 return lost("no-room", f"others hold the cluster: no room for the engine within {timeout_s:.0f} s")
             return lost(HANG, f"no answer for {timeout_s:.0f} s in phase {phase}")
         if isinstance(error, OutOfMemoryError):

@@ -74,6 +74,11 @@ class EnginePool:
         """Those whose engines are there."""
         return [engine.group for engine in self._engines.values()]
 
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines themselves."""
+        return [engine.engine for engine in self._engines.values()]
+
     def get(self, group: Point) -> WarmEngine:
         """The engine of a group, started if it is not there.
 

@@ -16,6 +16,9 @@ _LONG_REST: Final = 9
 """How long the scribe rests after it has recorded, as a multiple of the time that this took. Long while enough trials
 lie ready: then nobody waits for it, and what comes together costs little more than one."""
 
+_MOST_REST_S: Final = 1.0
+"""A storage that was away made it long, and is no reason to let what has been measured lie."""
+
 
 class _Ended(NamedTuple):
     job: Job
@@ -96,7 +99,8 @@ class Scribe:
         # What goes wrong there, whoever comes to the desk is told.
         is_ready = self._is_ahead and self._desk.prepare(self._size())
         if ended:
-            self._rests_until_s = time.monotonic() + (_LONG_REST if is_ready else _REST) * took_s
+            rest_s = min((_LONG_REST if is_ready else _REST) * took_s, _MOST_REST_S)
+            self._rests_until_s = time.monotonic() + rest_s
 
     def _record(self, ended: list[_Ended]) -> None:
         try:

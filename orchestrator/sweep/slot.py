@@ -147,6 +147,8 @@ class Slot:
         return engine
 
     def _started(self, warm: WarmEngine, warm_up_s: float) -> None:
-        self._starting = [engine for engine in self._starting if engine is not warm.engine]
+        # Without those whose start failed, before another try or beside it.
+        cold = [engine for engine in self.pool.engines if engine is not warm.engine]
+        self._starting = [engine for engine in self._starting if engine in cold]
         self.starting_s += warm.info.start_s + warm_up_s
         self._on_start(self, warm, warm_up_s)

@@ -48,19 +48,21 @@ def open_study(
     storage = open_storage(address, run.journal)
     # Only now: an address where nobody answers is forgotten.
     place = Place.settle(run, address)
-    study = Retrying(say).call(
-        lambda: optuna.create_study(
+
+    def opened() -> optuna.Study:
+        study = optuna.create_study(
             study_name=name,
             storage=storage,
             sampler=proposals.sampler,
             directions=list(directions),
             load_if_exists=True,
         )
-    )
-    if not address.is_journal:
-        _require_own(study, place)
-    _require_same_space(study, proposals, run.journal if address.is_journal else address.text)
-    return study
+        if not address.is_journal:
+            _require_own(study, place)
+        _require_same_space(study, proposals, run.journal if address.is_journal else address.text)
+        return study
+
+    return Retrying(say).call(opened)
 
 
 def _keep_quiet(line: str) -> None:

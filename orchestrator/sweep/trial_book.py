@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -22,6 +23,8 @@ from orchestrator.search.portfolio import (
 )
 from orchestrator.sweep.proposals import Proposals
 from orchestrator.sweep.search_section import StopSection
+
+T = TypeVar("T")
 
 _LISTED_CONSTRAINTS = "constraints"
 """System attribute of a trial: its constraints as Optuna 4 wrote them, which is all that its dashboard 0.21 reads."""
@@ -79,28 +82,29 @@ class TrialBook:
         self._in_flight: dict[int, str] = {}
         self.ended: str | None = None
         self._number, self._begun, self._is_read = 0, deque[int](), True
-        for trial in self._read():
+        for trial in self._call(self._read):
             if trial.state.is_finished():
                 self._close(self._key(trial.params), is_lost=LOST_ATTR in trial.user_attrs)
 
     def finished(self) -> list[FrozenTrial]:
         """Trials that were told, by number."""
-        return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        known = self._call(lambda: self._study.get_trials(deepcopy=False))
+        return [trial for trial in known if trial.state.is_finished()]
 
     def next(self) -> tuple[int, Point] | None:
         """Number and point of the next trial. None when there is none to hand out; while trials are in flight, ask
         again after the next one was told: a point whose trial is lost gets another."""
-        return self._next() if self._retrying is None else self._retrying.call(self._next)
+        return self._call(self._next)
 
     def tell(self, number: int, told: Told) -> None:
         """A trial that was handed out has ended. What gave no number is never scored: a point that is ruled out or
         failed is told as one that breaks a constraint."""
-        if self._retrying is None:
-            self._tell(self._asked[number], told)
-        else:
-            self._retrying.call(lambda: self._tell(self._asked[number], told))
+        self._call(lambda: self._tell(self._asked[number], told))
         del self._asked[number]
         self._close(self._in_flight.pop(number), is_lost=not told.ratios and told.broken is None)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        return call() if self._retrying is None else self._retrying.call(call)
 
     def _next(self) -> tuple[int, Point] | None:
         if not self._is_read:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from orchestrator.engines import EngineConfig, EngineError, EngineInfo
 from orchestrator.engines.faulty import FaultyEngine
 from orchestrator.errors import ChunksmithError
 from orchestrator.search import Point
@@ -59,6 +60,25 @@ def test_a_slot_that_was_ended_starts_no_engine() -> None:
     with pytest.raises(SlotEnded):
         slot.bench.engine({})
     assert len(made) == 1
+
+
+def test_a_slot_that_is_warm_at_the_second_try_is_not_cut() -> None:
+    class FirstFails(FaultyEngine):
+        """Fault: the first start fails."""
+
+        starts = 0
+
+        def start(self, config: EngineConfig) -> EngineInfo:
+            FirstFails.starts += 1
+            if FirstFails.starts == 1:
+                raise EngineError("engine-start", "a moment's trouble")
+            return super().start(config)
+
+    slot = make_slot(0, FirstFails)
+    slot.bench.engine({})
+    assert FirstFails.starts == 2
+    assert not slot.cut()
+    assert not slot.is_retired
 
 
 class Errands:

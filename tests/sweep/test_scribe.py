@@ -85,6 +85,19 @@ def test_it_does_not_rest_while_a_slot_waits(thread: ThreadPoolExecutor) -> None
     assert time.monotonic() - begin < 1.5
 
 
+def test_a_storage_that_was_away_does_not_make_it_rest_as_long(
+    thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.sweep.scribe._MOST_REST_S", 0.1)
+    desk = Desk()
+    desk.takes_s = 0.5
+    scribe, measured = scribe_of(thread, desk), object()
+    scribe.wait(scribe.hand_in(job(0), measured))  # type: ignore[arg-type]
+    desk.takes_s = 0.0
+    # By its rule alone it would rest for 4.5 s; nobody waits for this one.
+    scribe.hand_in(job(1), measured).result(timeout=3.0)  # type: ignore[arg-type]
+
+
 def test_whoever_waits_is_told_what_went_wrong(thread: ThreadPoolExecutor) -> None:
     desk = Desk()
     desk.error = ChunksmithError("no space")

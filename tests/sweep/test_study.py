@@ -304,6 +304,29 @@ def test_a_storage_that_fails_in_the_middle_of_a_call_is_asked_again(tmp_path: P
     assert any("answers again" in line for line in said)
 
 
+def test_a_storage_that_fails_while_the_study_opens_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path)
+    real, left, said = optuna.Study.get_trials, [True], list[str]()
+
+    def get_trials(*args: Any, **kwargs: Any) -> Any:
+        if left:
+            left.pop()
+            raise ConnectionResetError("get_trials")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(optuna.Study, "get_trials", get_trials)
+    given = proposals()
+    study = open_study(RunFolder(tmp_path), name="s", proposals=given, directions=["minimize"], say=said.append)
+    assert any("answers again" in line for line in said)
+    left.append(True)
+    trials = TrialBook(study, given, 2, retrying=Retrying(said.append, sleep=lambda seconds: None))
+    left.append(True)
+    assert trials.finished() == []
+    assert not left
+
+
 def test_a_torn_journal_and_a_stale_lock_are_mended_and_that_is_said(tmp_path: Path) -> None:
     trials = book(tmp_path)
     first, said = trials.next(), list[str]()
