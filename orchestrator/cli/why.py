@@ -17,7 +17,7 @@ def why(
     """Print what planner and scheduler did at a trial's point, beside the baseline: chunks, padding, workspace, KV
     blocks.
 
-    Example: chunksmith why runs/cpu-demo 22
+    Example: chunksmith why runs/cpu-demo 20
     """
     from orchestrator.analysis import best
     from orchestrator.analysis.why import why as explain_trial

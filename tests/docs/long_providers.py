@@ -73,7 +73,7 @@ def _ray_cluster(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Provided]:
     try:
         wait_for_dashboard(f"http://127.0.0.1:{dashboard}", head, folder / "head.log")
         address = f"http://127.0.0.1:{dashboard}"
-        yield Provided({"http://HEAD:8265": address, "http://127.0.0.1:8265": address}, run_long)
+        yield Provided({"http://127.0.0.1:8265": address}, run_long)
     finally:
         head.terminate()
         head.wait(timeout=60)

@@ -29,7 +29,7 @@ LONG = [block for blocks in BLOCKS.values() for block in blocks if block.is_long
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as a user has it after some runs; the runs are copies of the shipped one."""
-    for name in ("cpu-demo", "bench", "h100", "h200-vllm-0.31", "vllm-032", "monday", "tuesday"):
+    for name in ("cpu-demo", "tiny-mla", "bench", "h100", "h200-vllm-0.31", "vllm-032", "monday", "tuesday"):
         shutil.copytree(ROOT / "results/data/cpu-demo", tmp_path / "runs" / name)
     for name in ("cpu-demo-earlier", "vllm-031"):
         shutil.copytree(ROOT / "results/data/cpu-demo-earlier", tmp_path / "runs" / name)
