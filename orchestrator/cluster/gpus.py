@@ -16,6 +16,9 @@ _POLL_S = 0.5
 _SLACK_MIB = 256
 """What of a GPU's memory may be more than before an engine: others come and go in small amounts."""
 
+_unanswered: list[subprocess.Popen[str]] = []
+"""Queries that were killed because they took too long. While one is not gone the driver answers no other either."""
+
 
 def own_gpus() -> list[str]:
     """The GPUs that this process was given, by index or UUID; none where it was given none by name, or there is no
@@ -31,27 +34,44 @@ def memory_used_mib(gpus: Sequence[str]) -> list[int]:
 
 
 def are_at_work(gpus: Sequence[str]) -> bool:
-    """Whether one of the GPUs computed in the last moments."""
-    return any(share > 0 for share in _ask("utilization.gpu", gpus))
+    """Whether one of the GPUs computed in the last moments, or nobody can say: where MIG shares one out, its
+    utilization is "[N/A]"."""
+    if not gpus:
+        return False
+    shares = _ask("utilization.gpu", gpus)
+    return not shares or any(share > 0 for share in shares)
 
 
 def wait_for_memory(gpus: Sequence[str], before_mib: Sequence[int], timeout_s: float) -> None:
-    """Wait until each GPU has no more in use than before: the driver takes a moment to free what the dead held."""
+    """Wait until each GPU has no more in use than before: the driver takes a moment to free what the dead held.
+
+    While nobody can say, it is waited for; not, where nobody could say before.
+    """
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    while before_mib and time.monotonic() < deadline:
         used = memory_used_mib(gpus)
-        if all(now <= before + _SLACK_MIB for now, before in zip(used, before_mib, strict=False)):
+        if used and all(now <= before + _SLACK_MIB for now, before in zip(used, before_mib, strict=False)):
             return
         time.sleep(_POLL_S)
 
 
 def _ask(field: str, gpus: Sequence[str]) -> list[int]:
-    if not gpus:
+    if not gpus or any(one.poll() is None for one in _unanswered):
         return []
+    _unanswered.clear()
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", f"--id={','.join(gpus)}"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True)
-        return [int(line) for line in answer.stdout.split()]
-    except (OSError, subprocess.SubprocessError, ValueError):
-        # No driver, a GPU that fell off the bus, or "[N/A]".
+        # Neither ``run`` nor ``with``: both wait for the end of what they killed, and that sits in the driver.
+        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return []
+    try:
+        answer, _ = asked.communicate(timeout=_ASK_TIMEOUT_S)
+        return [int(line) for line in answer.split()] if asked.returncode == 0 else []
+    except subprocess.TimeoutExpired:
+        asked.kill()
+        _unanswered.append(asked)
+        return []
+    except ValueError:
+        # A GPU that fell off the bus, or "[N/A]".
         return []

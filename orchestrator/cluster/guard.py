@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,18 +37,18 @@ class Guard:
     ) -> None:
         self._owner_pid, self._gpus = owner_pid, own_gpus
         self._beat_path, self._steps_path = beat_path, steps_path
-        self._pids = [owner_pid]
+        self._pids = {owner_pid}
         self._time, self._owner_time = ProcessorTime(), ProcessorTime()
         self._watchdog = Watchdog(silence_s, self._are_threads_at_work, lambda: gpus.are_at_work(self._gpus))
         self._has_spoken = False
         self._found: list[set[int]] = []
         self._asked_s = 0.0
 
-    def look(self, pids: Sequence[int]) -> str | None:
-        """Why the engine, which has these processes beside its owner, is hung; None while it is not."""
+    def look(self, pids: Collection[int]) -> str | None:
+        """Why the engine, which has these processes and its owner, is hung; None while it is not."""
         if self._has_spoken:
             return None
-        self._pids = [self._owner_pid, *pids]
+        self._pids = {self._owner_pid, *pids}
         found = [one for one in map(vitals, self._pids) if one is not None]
         sample = Sample(
             at_s=time.monotonic(),

@@ -13,11 +13,7 @@ from typing import Any
 from orchestrator.cluster import reaper
 from orchestrator.cluster.custody import start_reaper
 from orchestrator.cluster.groups import nodes_of
-
-
-def ranks_id(engine_id: str) -> str:
-    """By what the ranks of an engine are known."""
-    return f"{engine_id}-ranks"
+from orchestrator.cluster.reaper import ranks_id
 
 
 def ranks_env(engine_id: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ import psutil
 
 from orchestrator.cluster import gpus
 from orchestrator.cluster.duty import on_duty
-from orchestrator.cluster.vitals import vitals
+from orchestrator.cluster.vitals import time_of_day, vitals
 from orchestrator.cluster.watchdog import SILENCE_S
 
 ENGINE_ID_ENV = "CHUNKSMITH_ENGINE_ID"
@@ -101,6 +101,11 @@ def steps_path(engine_id: str) -> Path:
     return scratch_folder(engine_id) / "steps"
 
 
+def ranks_id(engine_id: str) -> str:
+    """By what the ranks of a vLLM over Ray are known; see ``rank_guard``."""
+    return f"{engine_id}-ranks"
+
+
 def own_folder(name: str) -> Path:
     """A folder of this user, which nobody else can read or has made."""
     folder = ROOT / name
@@ -178,6 +183,15 @@ def shared_file_names() -> dict[int, str]:
         return {}
 
 
+def is_made_since(path: str, start: int) -> bool:
+    """Whether a file is there and was made, or last written, after a process was started; see ``Vitals``. What is older
+    an engine of that owner merely maps: a GPU service's memory, or another program's."""
+    try:
+        return Path(path).stat().st_ctime >= time_of_day(start)
+    except OSError:
+        return False
+
+
 def is_resource_tracker(process: psutil.Process) -> bool:
     """Whether a process is Python's own tracker of named semaphores and shared memory (``multiprocessing``)."""
     try:
@@ -215,7 +229,8 @@ def remove_engine(lease: Lease, find: Find = engine_processes) -> None:
     """Remove every process and file of an engine whose owner is gone, and wait for its GPUs' memory. ``find`` and what
     it raises: see ``kill_engine``."""
     engine_id = lease.engine_id
-    files = {*lease.shared_files} | kill_engine(engine_id, find)
+    mapped = kill_engine(engine_id, find)
+    files = {*lease.shared_files, *(name for name in mapped if is_made_since(name, lease.owner_start))}
     _kill(outliving(list(find(engine_id)), TRACKER_TIMEOUT_S))
     for name in files:
         if name.startswith(_SHM):

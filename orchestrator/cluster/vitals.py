@@ -6,6 +6,7 @@ Imports the standard library alone, because the reaper reads it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,11 @@ def vitals(pid: int) -> Vitals | None:
         return None
     user, system, start = (int(fields[number]) for number in (10, 11, 18))
     return Vitals(pid, start, head.partition("(")[2], state, (user + system) / _TICKS_PER_S)
+
+
+def time_of_day(start: int) -> float:
+    """When a process was started, see ``Vitals``, in seconds since 1970 by the clock as it goes now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + start / _TICKS_PER_S
 
 
 def threads_at_work(pids: Iterable[int]) -> set[int]:

@@ -20,7 +20,9 @@ from orchestrator.cluster.reaper import (
     Lease,
     beat_path,
     is_alive,
+    is_made_since,
     mapped_inodes,
+    ranks_id,
     remove_engine,
     steps_path,
 )
@@ -66,7 +68,9 @@ class Ward:
             scan = self._scans.last(SCAN_INTERVAL_S)
             pids = scan.pids.get(lease.engine_id, ())
             self._note_files(scan, pids)
-            if (why := guard.look(pids)) is not None:
+            # The ranks of a vLLM over Ray are children of Ray's. What they do on this node, the engine does.
+            ranks = scan.pids.get(ranks_id(lease.engine_id), ())
+            if (why := guard.look({*pids, *ranks})) is not None:
                 note_verdict(lease.log_path, lease.engine_id, why)
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(owner, signal.SIGKILL)
@@ -76,7 +80,10 @@ class Ward:
         if scan.unclaimed:
             # The owner's own maps count too: it makes the semaphores and buffers through which it speaks to the engine.
             mapped = set[int]().union(*map(mapped_inodes, (self._lease.owner_pid, *pids)))
-            if found := mapped & set(scan.unclaimed):
+            # To a reaper that has just begun, those of other programs are as new as the engine's.
+            start = self._lease.owner_start
+            found = {one for one in mapped & set(scan.unclaimed) if is_made_since(scan.shared[one], start)}
+            if found:
                 self._inodes |= found
                 self._scans.claim(found)
         # Again and again: glibc makes a semaphore under another name than it has later.

@@ -17,12 +17,13 @@ The rule, in the order in which it is asked:
 Next to no processor time is less than ``IDLE_SHARE`` of one core for each process, and never more than
 ``MOST_IDLE_SHARE``: an idle worker of vLLM, which polls, uses 1.4 % of a core, and an idle actor 0.7 %. Rules 2 and 3
 hold their judgement while a thread wants a processor that others have, while one waits for a disk or a driver, and
-while a GPU of the engine is at work. No rule but the first judges a start: it may wait for a download or for other
-nodes, and has its own time-out.
+while a GPU of the engine is at work or nobody can say. No rule but the first judges a start: it may wait for a download
+or for other nodes, and has its own time-out.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ SPIN_SHARE = 0.5
 """Of one core, which a thread that spins has to itself on a machine that is not crowded."""
 
 LATE_S = 3.0
-"""A watchdog that was itself kept from looking for so long has seen nothing, and begins again."""
+"""Between two looks no more time than this counts: a watchdog that was itself kept from looking cannot tell what stood
+still from a machine that did."""
 
 MARK = "chunksmith watchdog: "
 """Stands in front of the verdict in the engine's log."""
@@ -89,43 +91,38 @@ class Watchdog:
         self._silence_s = silence_s
         self._are_threads_at_work, self._are_gpus_at_work = are_threads_at_work, are_gpus_at_work
         self._waits: dict[tuple[str, int], _Waits] = {}
-        self._begin_again()
-        self._last_s: float | None = None
-
-    def look(self, sample: Sample) -> str | None:
-        """Why the engine counts as hung, in one line; None while it does not."""
-        if self._last_s is not None and sample.at_s - self._last_s > LATE_S:
-            self._begin_again()
-        self._last_s = sample.at_s
-        share = min(sample.processes * IDLE_SHARE, MOST_IDLE_SHARE)
-        is_quiet = self._all.add(sample.at_s, sample.cpu_s, share)
-        is_owner_quiet = self._owner.add(sample.at_s, sample.owner_cpu_s, IDLE_SHARE)
-        stopped, beat = self._stopped(sample), sample.beat
-        if stopped is not None or beat is None or beat.phase == "start":
-            return stopped
-        return self._no_heartbeat(sample, beat, is_owner_quiet) or self._no_progress(sample, beat, is_quiet)
-
-    def _begin_again(self) -> None:
         self._all, self._owner = _Spell(), _Spell()
         self._stopped_since: dict[int, float] = {}
-        self._begun_s: float | None = None
+        self._beat_at_s, self._beat_s = 0.0, 0.0
         self._progress: tuple[object, ...] = ()
         self._progress_s = 0.0
         self._wait: _Wait | None = None
+        self._now_s, self._last_s = 0.0, math.inf
+
+    def look(self, sample: Sample) -> str | None:
+        """Why the engine counts as hung, in one line; None while it does not."""
+        self._now_s += min(max(0.0, sample.at_s - self._last_s), LATE_S)
+        self._last_s = sample.at_s
+        share = min(sample.processes * IDLE_SHARE, MOST_IDLE_SHARE)
+        is_quiet = self._all.add(self._now_s, sample.cpu_s, share)
+        is_owner_quiet = self._owner.add(self._now_s, sample.owner_cpu_s, IDLE_SHARE)
+        stopped, beat = self._stopped(sample), sample.beat
+        if stopped is not None or beat is None or beat.phase == "start":
+            return stopped
+        return self._no_heartbeat(beat, is_owner_quiet) or self._no_progress(sample, beat, is_quiet)
 
     def _stopped(self, sample: Sample) -> str | None:
         since = self._stopped_since
-        self._stopped_since = {pid: since.get(pid, sample.at_s) for pid in sample.stopped}
+        self._stopped_since = {pid: since.get(pid, self._now_s) for pid in sample.stopped}
         for pid, begun_s in self._stopped_since.items():
-            if sample.at_s - begun_s >= STOPPED_S:
+            if self._now_s - begun_s >= STOPPED_S:
                 return f"process {pid} ({sample.stopped[pid]}) was stopped for {STOPPED_S:.0f} s (state T)"
         return None
 
-    def _no_heartbeat(self, sample: Sample, beat: Beat, is_owner_quiet: bool) -> str | None:
-        if self._begun_s is None:
-            self._begun_s = sample.at_s
-        # What was missed while nobody looked does not count.
-        age_s = sample.at_s - max(beat.at_s, self._begun_s)
+    def _no_heartbeat(self, beat: Beat, is_owner_quiet: bool) -> str | None:
+        if beat.at_s != self._beat_at_s:
+            self._beat_at_s, self._beat_s = beat.at_s, self._now_s
+        age_s = self._now_s - self._beat_s
         if age_s >= self._silence_s or (age_s >= QUIET_S and is_owner_quiet and not self._is_at_work()):
             return f"no heartbeat of its process for {age_s:.0f} s in phase {beat.phase}"
         return None
@@ -136,13 +133,13 @@ class Watchdog:
     def _no_progress(self, sample: Sample, beat: Beat, is_quiet: bool) -> str | None:
         progress = (beat.since_s, beat.sent, beat.ended, beat.chunks, sample.steps)
         if progress != self._progress:
-            self._progress, self._progress_s = progress, sample.at_s
+            self._progress, self._progress_s = progress, self._now_s
         if beat.phase not in ("block", "retune"):
             self._end_wait()
             return None
         wait = self._awaited(sample, beat)
-        wait_s = sample.at_s - wait.begun_s
-        silent_s = max(wait_s, sample.at_s - self._progress_s)
+        wait_s = self._now_s - wait.begun_s
+        silent_s = max(wait_s, self._now_s - self._progress_s)
         what = f"no answer to a retune for {silent_s:.0f} s"
         if beat.phase == "block":
             what = f"no step and no token for {silent_s:.0f} s, {beat.in_flight} requests in flight"
@@ -169,8 +166,8 @@ class Watchdog:
             is_known = beat.phase == "retune" or beat.kind != 0
             earlier = self._waits.setdefault((beat.phase, beat.kind), _Waits()) if is_known else _Waits()
             earlier.enter(beat.since_s)
-            self._wait = _Wait(mark, earlier, sample.at_s, sample.cpu_s)
-        self._wait.last_s = sample.at_s
+            self._wait = _Wait(mark, earlier, self._now_s, sample.cpu_s)
+        self._wait.last_s = self._now_s
         return self._wait
 
     def _end_wait(self) -> None:

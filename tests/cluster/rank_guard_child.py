@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster import ray_session
-from orchestrator.cluster.rank_guard import ranks_env, ranks_id, start_guards
-from orchestrator.cluster.reaper import Lease, is_alive, lease_folder, scratch_folder, start_ticks
+from orchestrator.cluster.rank_guard import ranks_env, start_guards
+from orchestrator.cluster.reaper import Lease, is_alive, lease_folder, ranks_id, scratch_folder, start_ticks
 
 ENGINE_ID = f"guard-test-{os.getpid()}"
 LEFT_S = 10.0

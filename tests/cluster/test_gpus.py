@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -38,8 +40,11 @@ def test_it_is_asked_for_the_engines_gpus_alone(tell: Tell, tmp_path: Path) -> N
     assert asked == "--query-gpu=memory.used --format=csv,noheader,nounits --id=0,GPU-1a"
 
 
-@pytest.mark.parametrize(("answer", "at_work"), [("0\n", False), ("0\n37\n", True), ("[N/A]\n", False), ("", False)])
-def test_a_gpu_that_computes_is_at_work(tell: Tell, answer: str, at_work: bool) -> None:
+@pytest.mark.parametrize(
+    ("answer", "at_work"),
+    [("0\n0\n", False), ("0\n37\n", True), ("[N/A]\n0\n", True), ("", True), ("No devices were found\n", True)],
+)
+def test_a_gpu_that_computes_is_at_work_and_one_of_which_nobody_can_say(tell: Tell, answer: str, at_work: bool) -> None:
     tell(answer)
     assert gpus.are_at_work(["0", "1"]) is at_work
 
@@ -75,5 +80,71 @@ def test_without_the_command_there_is_nothing_to_wait_for(tmp_path: Path, monkey
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert gpus.own_gpus() == []
     assert gpus.memory_used_mib(["0"]) == []
-    assert not gpus.are_at_work(["0"])
-    gpus.wait_for_memory(["0"], [500], timeout_s=60.0)
+    assert not gpus.are_at_work([])
+    gpus.wait_for_memory(["0"], [], timeout_s=60.0)
+
+
+class FaultyQuery(subprocess.Popen[str]):
+    """Fault: it sits in the driver, where SIGKILL does not end it until the driver lets it go."""
+
+    made: ClassVar[list[FaultyQuery]] = []
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__(["sleep", "600"], stdout=subprocess.PIPE, text=True)
+        self.made.append(self)
+        self.was_killed = False
+
+    def kill(self) -> None:
+        self.was_killed = True
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None, "this would wait for ever"
+        return super().wait(timeout)
+
+    def let_go(self) -> None:
+        super().kill()
+        super().wait(20.0)
+
+
+@pytest.fixture
+def stuck_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FaultyQuery]]:
+    monkeypatch.setattr(subprocess, "Popen", FaultyQuery)
+    monkeypatch.setattr(gpus, "_ASK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(gpus, "_unanswered", [])
+    monkeypatch.setattr(FaultyQuery, "made", [])
+    yield FaultyQuery.made
+    for one in FaultyQuery.made:
+        one.let_go()
+
+
+def test_a_query_that_survives_being_killed_is_not_waited_for(stuck_driver: list[FaultyQuery]) -> None:
+    assert gpus.memory_used_mib(["0"]) == []
+    assert gpus.are_at_work(["0"])
+    # Nor is there another one beside it.
+    (query,) = stuck_driver
+    assert query.was_killed
+    query.let_go()
+    assert gpus.memory_used_mib(["0"]) == []
+    assert len(stuck_driver) == 2
+
+
+def test_memory_of_a_driver_that_does_not_answer_is_waited_for_so_long(stuck_driver: list[FaultyQuery]) -> None:
+    begin = time.monotonic()
+    gpus.wait_for_memory(["0"], [500], timeout_s=0.6)
+    assert 0.6 <= time.monotonic() - begin < 20.0
+
+
+def test_a_query_that_was_late_is_collected_by_the_next(
+    tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell("512\n")
+    slow = tmp_path / "nvidia-smi"
+    text = slow.read_text()
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(gpus, "_ASK_TIMEOUT_S", 0.1)
+        assert gpus.memory_used_mib(["0"]) == []
+    slow.write_text(text)
+    deadline = time.monotonic() + 20.0
+    while gpus.memory_used_mib(["0"]) != [512]:
+        assert time.monotonic() < deadline

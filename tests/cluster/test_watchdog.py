@@ -205,11 +205,43 @@ def test_a_heart_waits_for_a_thread_that_computes(engine: MadeUp, watchdog: Watc
     assert found[1].startswith("no heartbeat")
 
 
-def test_a_watchdog_that_was_late_begins_again(engine: MadeUp, watchdog: Watchdog) -> None:
-    """The machine was suspended, or too busy: what stood still then was not the engine."""
-    engine.share, engine.stopped = 0.0, {77: "a"}
-    for _ in range(20):
-        assert watchdog.look(engine.after(LATE_S + 1.0)) is None
+def looks_until(engine: MadeUp, watchdog: Watchdog, every_s: float) -> tuple[int, str]:
+    """The verdict of a watchdog that looks so seldom, and at how many looks it comes after the first."""
+    for look in range(2000):
+        if (why := watchdog.look(engine.after(every_s))) is not None:
+            return look, why
+    raise AssertionError("no verdict")
+
+
+@pytest.mark.parametrize("every_s", [LATE_S, LATE_S + 1.0, 60.0])
+def test_a_watchdog_whose_looks_are_all_late_still_judges(engine: MadeUp, every_s: float) -> None:
+    """Of the time between two looks ``LATE_S`` counts."""
+    engine.is_at_work = True
+    watchdog = Watchdog(60.0, lambda: engine.is_at_work, lambda: False)
+    assert looks_until(engine, watchdog, every_s) == (
+        60.0 / LATE_S,
+        "no step and no token for 60 s, 1 requests in flight",
+    )
+    engine.stopped, watchdog = {77: "a"}, Watchdog(60.0, lambda: True, lambda: False)
+    assert looks_until(engine, watchdog, every_s) == (2, "process 77 (a) was stopped for 5 s (state T)")
+    engine.stopped, engine.phase, watchdog = {}, "idle", Watchdog(60.0, lambda: True, lambda: False)
+    engine.beats = False
+    assert looks_until(engine, watchdog, every_s)[1] == "no heartbeat of its process for 60 s in phase idle"
+
+
+@pytest.mark.parametrize("stopped", [{}, {77: "a"}])
+@pytest.mark.parametrize("beats", [True, False])
+def test_a_machine_that_was_suspended_is_no_hang(
+    engine: MadeUp, watchdog: Watchdog, beats: bool, stopped: dict[int, str]
+) -> None:
+    """What stood still for long was not the engine, which goes on as soon as it can."""
+    engine.share, engine.beats = 0.0, beats
+    assert watch(engine, watchdog, QUIET_S - LATE_S - 1.0) is None
+    engine.now_s += 3600.0
+    engine.stopped = stopped
+    assert watchdog.look(engine.after(0.0)) is None
+    engine.beats, engine.stopped, engine.chunks = True, {}, 1
+    assert watch(engine, watchdog, QUIET_S - 1.0) is None
 
 
 @settings(max_examples=50)

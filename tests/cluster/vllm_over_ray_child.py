@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 
 from orchestrator.cluster import RayEngine, ray_session
-from orchestrator.cluster.rank_guard import ranks_id
-from orchestrator.cluster.reaper import lease_folder, scratch_folder, shared_files
+from orchestrator.cluster.reaper import lease_folder, ranks_id, scratch_folder, shared_files
 from orchestrator.engines import EngineConfig
 from orchestrator.workloads import Schedule
 from tests.engines.test_vllm import ARGS, ENV, requests
