@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from orchestrator.models import tiny_model
 # One thread: on a machine that does other work too, two OpenMP threads spend their time waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# A shell has its background jobs ignore Ctrl-C, and their children inherit that: some tests would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine may pause any example for longer than hypothesis' deadline allows.
 settings.register_profile("chunksmith", deadline=None, derandomize=True)

@@ -63,8 +63,6 @@ def run_until_stopped(line: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell has its background jobs ignore it, and their children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as server:
         try:
             assert server.stdout is not None
