@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -124,22 +124,26 @@ class FailureLog:
         passed_over: Sequence[str] = (),
         ignored: Sequence[str] = (),
         dumps: tuple[str, ...] = (),
+        dumped: Sequence[str] = (),
+        kept: Sequence[str] = (),
     ) -> None:
         """Both ``advice`` and ``harmless`` are phrases that are taken out before anything is looked for.
 
-        What begins with one of ``passed_over`` is taken out up to the end of its line. Lines with such a phrase or a
-        harmless one are kept in ``harmless``, by number, and those with advice in ``advised``. So are lines with one of
-        ``ignored`` and the traceback that each begins, up to its exception. Lines that begin with one of ``dumps`` are
-        taken for information, and nothing is found in them.
+        What begins with one of ``passed_over`` is taken out up to the end of its line, unless the line has one of
+        ``kept``. Lines with such a phrase or a harmless one are kept in ``harmless``, by number, and those with advice
+        in ``advised``. So are lines with one of ``ignored`` and the traceback that each begins, up to its exception.
+        Lines that begin with one of ``dumps``, or hold one of ``dumped``, are taken for information, and nothing is
+        found in them.
         """
         self.lines = [
-            _line(text, part, dumps)
+            _line(text, part, dumps, dumped)
             for given in lines
             for text in str(given).splitlines() or [""]
             for part in _unglued(text)
         ]
         squeezed = [
-            "\0" * len(line.message) if line.message.startswith(dumps) else squeeze(line.message) for line in self.lines
+            "\0" * len(line.message) if _is_dump(line.message, dumps, dumped) else squeeze(line.message)
+            for line in self.lines
         ]
         self._starts, self._ends, position = [], [], 0
         for part in squeezed:
@@ -150,13 +154,18 @@ class FailureLog:
         self._text = "".join(squeezed)
         self._found: dict[str, tuple[Span, ...]] = {}
         self.advised = {number for span in self._blank(advice) for number in self.line_numbers(span)}
-        calm = [*self._blank(passed_over, to_end=True), *self._blank(harmless)]
+        keep = {number for phrase in kept for span in self._search(phrase) for number in self.line_numbers(span)}
+        calm = [*self._blank(passed_over, to_end=True, keep=keep), *self._blank(harmless)]
         self.harmless = {number for span in calm for number in self.line_numbers(span)}
         self._pass_over({self.line_numbers(span)[0] for phrase in ignored for span in self._search(phrase)})
 
-    def _blank(self, phrases: Sequence[str], *, to_end: bool = False) -> list[Span]:
-        """Put fillers in the place of phrases, or of the rest of their lines too, and return where they stood."""
+    def _blank(self, phrases: Sequence[str], *, to_end: bool = False, keep: Collection[int] = ()) -> list[Span]:
+        """Put fillers in the place of phrases, or of the rest of their lines too, and return where they stood.
+
+        Those in the lines of ``keep`` stay.
+        """
         spans = [span for phrase in phrases for span in self._search(phrase)]
+        spans = [span for span in spans if self.line_numbers(span)[0] not in keep]
         if to_end:
             spans = [Span(span.start, self.span(self.line_numbers(span)[-1]).end) for span in spans]
         parts, done = [], 0
@@ -257,7 +266,11 @@ def _unglued(text: str) -> list[str]:
     return [text]
 
 
-def _line(text: str, part: str, dumps: tuple[str, ...]) -> Line:
+def _is_dump(message: str, dumps: tuple[str, ...], dumped: Sequence[str]) -> bool:
+    return message.startswith(dumps) or any(mark in message for mark in dumped)
+
+
+def _line(text: str, part: str, dumps: tuple[str, ...], dumped: Sequence[str]) -> Line:
     text = text.rstrip("\n")
     rest = _RETURN.sub(" ", _COLOUR.sub("", part)).replace("\\n", " ").replace("\\t", " ")
     level = origin = ""
@@ -272,7 +285,7 @@ def _line(text: str, part: str, dumps: tuple[str, ...]) -> Line:
                 break
         else:
             break
-    if rest.startswith(dumps):
+    if _is_dump(rest, dumps, dumped):
         return Line(text, rest, Level.INFO, marked=False, origin=origin)
     # Launchers log as information whatever their child prints.
     known = Level.ERROR if level and EXCEPTION.match(rest) else _LEVELS.get(level)

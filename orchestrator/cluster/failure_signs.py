@@ -20,6 +20,7 @@ from orchestrator.cluster.failure_table.context import (
 )
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
+from orchestrator.cluster.failure_table.vocabulary import in_english
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python3\.\d+/|^<frozen ")
 """Paths of what is neither vLLM nor the user's: installed packages and Python's own modules."""
@@ -39,7 +40,7 @@ _SIGN = re.compile(
     re.IGNORECASE,
 )
 _HINT_OF_ONE = re.compile(
-    r"not? |unsupported|n't|missing|time-?out|invalid|mismatch|too |exceed|hang|hung|stuck", re.IGNORECASE
+    r"not? |unsupported|n't|missing|time-?out|invalid|mismatch|conflict|too |exceed|hang|hung|stuck", re.IGNORECASE
 )
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 _JOINT = re.compile(r"(?<=[a-zA-Z])-(?=[a-zA-Z])")
@@ -94,7 +95,7 @@ def signs(log: FailureLog) -> list[int]:
         if line.level == Level.ERROR
         and number not in harmless
         and not _LINK.match(line.message)
-        and (line.marked or (_SIGN.search(line.message) and not _COUNT_OF_NONE.search(line.message)))
+        and (line.marked or (_SIGN.search(in_english(line.message)) and not _COUNT_OF_NONE.search(line.message)))
     ]
 
 
@@ -111,7 +112,7 @@ def prose(log: FailureLog) -> list[int]:
         for number, line in enumerate(log.lines)
         if line.level == Level.ERROR
         and number not in passed
-        and _HINT_OF_ONE.search(line.message)
+        and _HINT_OF_ONE.search(in_english(line.message))
         and not _UNDERLINE.match(line.message)
     ]
 
@@ -134,9 +135,12 @@ def unexplained(log: FailureLog, covered: Collection[int] = ()) -> int | None:
 
 
 def by_words(
-    log: FailureLog, numbers: Iterable[int], hints: Sequence[tuple[str, ...]] = HINTS
+    log: FailureLog, numbers: Iterable[int], hints: Sequence[tuple[str, ...]] = HINTS, *, deaths: bool = True
 ) -> tuple[str, int] | None:
-    """The class that the words of an error hint at, and its line: the first with a hint, of a cause if there is one."""
+    """The class that the words of an error hint at, and its line: the first with a hint, of a cause if there is one.
+
+    Without ``deaths`` a cause is all that counts.
+    """
     death = None
     for number in numbers:
         label = _hinted(_whole(log, number), hints)
@@ -144,11 +148,11 @@ def by_words(
             return label, number
         if label is not None and death is None:
             death = label, number
-    return death
+    return death if deaths else None
 
 
 def _hinted(text: str, hints: Sequence[tuple[str, ...]]) -> str | None:
-    text = _LIMIT.sub(" ", text.replace("\u2019", "'").partition("[type=")[0])
+    text = _LIMIT.sub(" ", in_english(text).replace("\u2019", "'").partition("[type=")[0])
     text = _NONE_OF.sub(r"\g<0> not \1 ", _KEY.sub(r"KeyError: \g<0>", text))
     message = f"{text} {_HUMP.sub(' ', text)} {_JOINT.sub(' ', text)}".lower()
     return next((label for label, *groups in hints if all(_holds(message, group) for group in groups)), None)

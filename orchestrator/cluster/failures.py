@@ -25,8 +25,8 @@ from orchestrator.cluster.failure_signs import (
     when_memory_ran_out,
 )
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES, Level, Rule, Strength
-from orchestrator.cluster.failure_table.context import ADVICE, DUMPS, HARMLESS, IGNORED, PASSED_OVER
-from orchestrator.cluster.failure_table.hints import LAST_HINTS
+from orchestrator.cluster.failure_table.context import ADVICE, DUMPED, DUMPS, HARMLESS, IGNORED, KEPT, PASSED_OVER
+from orchestrator.cluster.failure_table.last_hints import LAST_HINTS
 
 MOST_LINES = 5000
 """Lines from the end of a log that are looked at."""
@@ -133,6 +133,8 @@ def classify(
         passed_over=PASSED_OVER,
         ignored=IGNORED,
         dumps=DUMPS,
+        dumped=DUMPED,
+        kept=KEPT,
     )
     found = sorted(_matches(log, rules), key=lambda match: (-match.rule.strength, match.span.start))
     best = found[0] if found else None
@@ -151,7 +153,9 @@ def classify(
         or by_words(log, suspects, LAST_HINTS)
     )
     if told is None and (best is None or best.rule.strength == Strength.DEATH):
-        told = by_words(log, [number for number in prose(log) if number not in covered])
+        told = by_words(log, [number for number in prose(log) if number not in covered]) or by_words(
+            log, prose(log), deaths=False
+        )
     if told is not None:
         label, number = told
         numbers = sorted({number, number if raised is None else raised})

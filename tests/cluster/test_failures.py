@@ -18,8 +18,10 @@ from orchestrator.cluster.explain import VAGUE
 from orchestrator.cluster.failure_log import squeeze
 from orchestrator.cluster.failure_table import CLASSES, GPU_OOM, RULES
 from orchestrator.cluster.failure_table.frames import FRAMES
-from orchestrator.cluster.failure_table.hints import HINTS, LAST_HINTS
+from orchestrator.cluster.failure_table.hints import HINTS
+from orchestrator.cluster.failure_table.last_hints import LAST_HINTS
 from orchestrator.cluster.failures import MOST_LINES, Failure, certain_labels, classify, recorded_label, trial_fields
+from tests.cluster.failure_guises import GUISES
 from tests.cluster.failure_lines import AFTER, AT_LAST, LINES
 from tests.cluster.failure_places import PLACES
 from tests.cluster.failure_traps import TRAPS
@@ -29,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROVOKED = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("provoked_failures.jsonl").open()]
 PUBLIC = Path(os.environ.get("CHUNKSMITH_FAILURE_LOGS", ROOT.parent / "shared" / "data" / "failure-logs.jsonl"))
 PHASE = {"gpu_oom_runtime": "serve"}
-CASES = PLACES | TRAPS | WORDS
+CASES = GUISES | PLACES | TRAPS | WORDS
 
 
 def of(record: dict[str, Any]) -> Failure:
@@ -111,7 +113,7 @@ def test_the_traps(trap: str) -> None:
 
 
 def test_no_trap_stands_twice() -> None:
-    assert len(CASES) == len(PLACES) + len(TRAPS) + len(WORDS)
+    assert len(CASES) == len(GUISES) + len(PLACES) + len(TRAPS) + len(WORDS)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from orchestrator.cluster.failure_table import (
     configuration,
     crashes,
     distributed,
+    host,
     kernels,
     memory,
     models,
@@ -17,6 +18,7 @@ from orchestrator.cluster.failure_table.rule import FailureClass, Level, Rule, S
 
 RULES: tuple[Rule, ...] = (
     *memory.RULES,
+    *host.RULES,
     *configuration.RULES,
     *models.RULES,
     *backends.RULES,

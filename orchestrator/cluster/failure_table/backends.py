@@ -161,6 +161,7 @@ RULES = (
             "_scaled_mm * compute capability",
             "FP8 is not supported on",
             "FP8 * only supported on",
+            "quantization is only supported on",
             "does not support FP8",
             "Feature .e4m3x2 not supported",
             "NVFP4 * not supported",

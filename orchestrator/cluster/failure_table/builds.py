@@ -59,7 +59,11 @@ RULES = (
     ),
     Rule(
         label="build_error",
-        phrases=("error: subprocess-exited-with-error",),
+        phrases=(
+            "error: subprocess-exited-with-error",
+            "error: metadata-generation-failed",
+            "This error originates from a subprocess, and is",
+        ),
         strength=Strength.LIKELY,
         source="pip, whatever the build died of",
     ),

@@ -116,6 +116,7 @@ BUILDING = (
     "/setup.py",
     "pip install -e",
     "install from source",
+    "This error originates from a subprocess, and is likely not a problem with pip",
 )
 """An exception in a log with one of these is one of the build."""
 
@@ -144,6 +145,12 @@ DUMPS = (
     "non-default args",
 )
 """Lines that begin so print a configuration, whatever their level: no word in them is an event."""
+
+DUMPED = ("CachedRequestData(", "num_scheduled_tokens={", "tokenizer_revision=", "SamplingParams(n=")
+"""Stands somewhere in such a line, also where its beginning is lost."""
+
+KEPT = ("Not enough free disk space to download",)
+"""Reasons that count although they are told as one of ``PASSED_OVER``."""
 
 ALIVE = (
     "Application startup complete",
@@ -198,6 +205,9 @@ PASSED_OVER = (
     "Export metrics to agent failed",
     "Exception happens when checking",
     "platform is not available because",
+    "Custom allreduce is disabled",
+    "Setup Custom allreduce failed",
+    "NVLink detection failed. This is normal",
 )
 """Beginnings of what a healthy engine goes on after, whatever reason the rest of the line gives."""
 
@@ -253,8 +263,6 @@ HARMLESS = (
     "[Errno 28] No space left on device. joblib",
     "is preempted by PreemptionMode",
     "because there is not enough KV cache space",
-    "Custom allreduce is disabled",
-    "Setup Custom allreduce failed",
     "To silence this warning",
     "your platform lacks GPU P2P capability",
     "does not have native support for FP8 computation",
@@ -279,6 +287,11 @@ HARMLESS = (
     "Unclosed client session",
     "This is not supported for all configurations of models and can yield errors",
     "Task was destroyed but it is pending",
+    "factory for plugin * when one has already been registered",
+    "Unable to register cu* factory",
+    "No module named vllm._version",
+    "has constructor arguments in the object store and max_restarts > 0",
+    "does not exist. type=NotFoundError",
     "Future exception was never retrieved",
     "main process disappeared",
     "Cannot connect to host * Retrying",

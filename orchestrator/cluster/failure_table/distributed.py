@@ -20,6 +20,7 @@ RULES = (
             "NCCL WARN [Service thread]",
             "terminating the process after attempting to dump",
             "NET/IB * error",
+            "NET/IB : Got completion from peer",
             "NET/OFI * error",
             "Transport retry count exceeded",
             "cudaIpcOpenMemHandle",
@@ -48,6 +49,7 @@ RULES = (
             "DeepEP error: timeout",
             "DeepEP * timeout",
             "NVSHMEM * timeout",
+            "Fault detected in EP all2all communication",
         ),
         strength=Strength.LIKELY,
         source="NCCL, torch ProcessGroupNCCL.cpp, vllm pynccl_wrapper.py",
@@ -56,6 +58,7 @@ RULES = (
         label="nccl_timeout_or_error",
         phrases=(
             "NCCL watchdog thread terminated with exception",
+            "HCCL watchdog thread terminated with exception",
             "Process group watchdog thread terminated with exception",
             "NCCL WARN",
             "gloo/transport/tcp",

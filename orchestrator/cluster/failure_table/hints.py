@@ -5,22 +5,7 @@ Versions reword their messages; what they speak of stays. A hint holds where eve
 
 from __future__ import annotations
 
-_NO = (
-    "not support|unsupported|only support|n't support|supported for now|not yet|not implemented|"
-    "not available|not valid|requires|invalid|incompatible|only available|only work"
-)
-_GONE = (
-    "not found|no such|missing|not exist|n't exist|cannot find|can't find|could not find|"
-    "n't find|corrupt|failed to load|cannot load|can't load|n't load|no file|not a valid|"
-    "cannot reach|offline|unable to locate|empty|truncated|unreadable|no tokenizer|no config|no adapter|"
-    "could not parse|failed to parse|cannot parse|unable to parse|could not detect|"
-    "invalid repo|invalid path|invalid model|invalid tokenizer|invalid director|invalid json"
-)
-_WRONG = (
-    "must|divisible|greater|less than|smaller|larger|exceed|cannot be|should be|invalid|"
-    "not allow|incompatible|not compatible|out of range|only be|only for|simultaneous|at the same time|mismatch"
-)
-_LATE = "timed out|timeout|time out|timeouterror"
+from orchestrator.cluster.failure_table.vocabulary import GONE, LATE, NO, WRONG
 
 HINTS: tuple[tuple[str, ...], ...] = (
     # Memory: the engine's own, the GPU's, shared memory, a disk, the host's.
@@ -29,12 +14,17 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "workspace|lock_workspace",
         "locked|too small|exceeds|not allowed|not sized|lock_workspace|growth",
     ),
-    ("symmetric_buffer_overflow", "symmetric|dispatch buffer|tokens_per_rank", "exceed|small|overflow|alloc|<="),
+    (
+        "symmetric_buffer_overflow",
+        "symmetric|dispatch buffer|tokens_per_rank|all2all|all-to-all|hccl_buffsize",
+        "exceed|small|overflow|alloc|<=| > | < |larger than",
+        "!not support|unsupported",
+    ),
     (
         "kv_cache_too_small",
         "kv cache|kvcache|kv_cache",
-        "max_model_len|max seq len|model length",
-        "larger|exceed|not enough|fit|needed",
+        "max_model_len|max seq len|model length|request",
+        "larger|exceed|not enough|fit|needed|greater|needs|has only",
     ),
     (
         "no_available_memory_for_cache_blocks",
@@ -59,6 +49,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
     ("disk_full", "low on resource|evicted", "storage|disk"),
     ("gpu_oom", "aten::new_empty|aten::empty", "fail"),
     ("gpu_oom", "devicememory|device memory", "exhausted|lack of|fail|insufficient"),
+    ("gpu_oom", "gpu memory|vram|memory for weights|weights", "not fit|n't fit|failed to allocate|cannot allocate"),
     (
         "ray_host_oom",
         "task|actor|ray worker|raylet|node_manager",
@@ -80,6 +71,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "!ray|host|cpu|ram|kill|killed|killer|oomkill|cgroup|node|container|memoryerror",
     ),
     ("host_oom", "oom", "host|cpu|ram|cgroup"),
+    ("gpu_oom", "not enough memory", "!disk|kv cache|host|cpu|ram|command|resources|docker|container"),
     ("host_oom", "out of memory|oom-kill|oom kill|oomkill|cannot allocate memory|can't allocate memory"),
     # Words that are said of one thing alone, before those that are said of many.
     ("worker_segfault", "double free|corrupted size|invalid next size"),
@@ -118,7 +110,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "dcp|pcp|decode-context-parallel|decode_context_parallel|context parallel",
         "error|assert|fail",
     ),
-    ("quantization_or_kernel_unsupported", "moe", "backend|kernel|experts", _NO),
+    ("quantization_or_kernel_unsupported", "moe", "backend|kernel|experts", NO),
     (
         "quantization_or_kernel_unsupported",
         "quant|bnb|bitsandbytes|gptq|awq|nf4|gguf|int4|int8|mxfp|nvfp|weight_scale|input_scale|scale_inv|zero_point|"
@@ -131,7 +123,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "quantization_or_kernel_unsupported",
         "quantiz|marlin|gptq|awq|bitsandbytes|gguf|mxfp|nvfp|_gemm|scaled_mm|cutlass_",
         "!kv cache|kv_cache|attention|mla|dcp|flash",
-        _NO,
+        NO,
     ),
     (
         "cudagraph_capture_failed",
@@ -146,20 +138,20 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "compil|toolkit|flashinfer|deepgemm|deep_gemm|kernel|build",
         "!not support|unsupported",
     ),
-    ("invalid_config", "speculative|spec_decode|spec decode", _NO),
+    ("invalid_config", "speculative|spec_decode|spec decode", NO),
     (
         "unsupported_backend_or_dcp",
         "context parallel|dcp|pcp|attention backend|attention impl|head_size|head size|head dim|"
         "head_dim|flash attention|flashattention|fa version|flashinfer|flashmla|flash_attn|mla|"
         "sliding window|kv cache dtype|kv_cache_dtype|bfloat16|bf16|attention|xformers|backend",
-        _NO + "|unknown|backends are supported",
+        NO + "|unknown|backends are supported",
     ),
     (
         "quantization_or_kernel_unsupported",
         "quantiz|fp8|fp4|int4|int8|awq|gptq|marlin|bitsandbytes|gguf|mxfp|nvfp|kernel|"
         "cutlass|deepgemm|deep_gemm|moe backend|compute capability|compressed-tensors|group_size|thread_m|thread_n|"
         "thread_k|sm_|size_k|size_n|block_size_k|quant|no cutlass|gemm",
-        _NO + "|" + "divisible|no kernel|capability|failed to find|no compiled|cannot",
+        NO + "|" + "divisible|no kernel|capability|failed to find|no compiled|cannot",
     ),
     (
         "cudagraph_capture_failed",
@@ -176,21 +168,21 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "nccl_timeout_or_error",
         "nccl|rccl|hccl|collective op|collective comm|all_reduce|allreduce|all_gather|nvshmem|deepep",
         "!require|must|incompatible|not compatible|not support|unsupported|not available",
-        _LATE + "|" + "error|fail|abort",
+        LATE + "|" + "error|fail|abort",
     ),
     (
         "distributed_init_timeout",
         "rendezvous|tcpstore|init_process_group|gloo|store|clients|handshake|socket|connect|hostname|"
         "distributed init|initiali",
-        _LATE + "|" + "refused|unreachable|cannot connect|unable to connect|failed to connect",
+        LATE + "|" + "refused|unreachable|cannot connect|unable to connect|failed to connect",
         "!huggingface|modelscope",
     ),
-    ("model_or_tokenizer_missing", "huggingface|modelscope", _LATE),
+    ("model_or_tokenizer_missing", "huggingface|modelscope", LATE),
     (
         "hang_shm_broadcast",
         "rpc|execute_model|worker|engine core|enginecore|step",
         "!not registered",
-        _LATE + "|" + "hang|hung|stuck|not respond|unresponsive",
+        LATE + "|" + "hang|hung|stuck|not respond|unresponsive",
     ),
     ("port_in_use", "address|port|bind", "in use|already allocated|occupied|conflict|collision"),
     # Nodes and Ray.
@@ -204,7 +196,8 @@ HINTS: tuple[tuple[str, ...], ...] = (
     (
         "ray_placement_group_infeasible",
         "placement group|placement_group|bundle|ray cluster|node type|resource request|autoscaler",
-        "cannot|infeasible|exceed|not enough|insufficient|timed out|could not|no available|unschedulable",
+        "cannot|infeasible|exceed|not enough|insufficient|timed out|could not|no available|unschedulable|exhaust|"
+        "conflict",
     ),
     ("ray_placement_group_infeasible", "node|ray", "no gpu|not allocate|not have enough|required gpus|node type"),
     ("ray_actor_died", "worker|actor", "not registered|crashed due to|crashed error"),
@@ -274,7 +267,7 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "model_or_tokenizer_missing",
         "model|tokenizer|weight|checkpoint|adapter|safetensors|config.json|repo|hugging|.bin|.gguf|vocab|"
         "config format|config file|hub",
-        _GONE,
+        GONE,
     ),
     ("model_or_tokenizer_missing", "parameter named|load weight|param_data|loaded_weight"),
     ("model_or_tokenizer_missing", "weight|checkpoint|state_dict", "mismatch"),
@@ -298,27 +291,8 @@ HINTS: tuple[tuple[str, ...], ...] = (
         "data parallel|data_parallel|expert|num_heads|attention heads|block_size|block size|"
         "gpu_memory_utilization|world size|world_size|rope|lora|speculative|config|dtype|"
         "num_key_value_heads|vocab_size|chunked prefill|prefix caching|hybrid kv cache",
-        _NO + "|" + _WRONG + "|disabled|failed to convert|validation error",
+        NO + "|" + WRONG + "|disabled|failed to convert|validation error",
     ),
 )
 """Class, and its groups of words in lower case, divided by bars; the first hint that holds counts. None of the words of
 a group that begins with an exclamation mark may be in the message."""
-
-LAST_HINTS: tuple[tuple[str, ...], ...] = (
-    ("unsupported_backend_or_dcp", "attention backend|attention_backend", "fails"),
-    ("unsupported_backend_or_dcp", "flashinfer|flashattention|flashmla|attention backend", "kv cache", "error|fail"),
-    (
-        "invalid_config",
-        "valueerror|assertionerror|notimplementederror|validationerror",
-        _NO + "|" + _WRONG + "|only one|either|please specify|please set|supported|mutually exclusive|conflict|"
-        "be provided|not initialized",
-    ),
-    (
-        "version_mismatch",
-        "attributeerror|object|type object|module",
-        "has no attribute",
-        "!nonetype",
-    ),
-)
-"""Hints for what neither the others nor the frames tell: an argument that was checked and refused, a name that another
-version of a library has not."""
