@@ -46,7 +46,7 @@ SEED = int(os.environ.get("CHUNKSMITH_SOAK_SEED", "0"))
 PER_STUDY = 40
 TRIALS = 60
 """Of 96 points: some pass between two kills."""
-SAMPLE, SAMPLE_TRIALS = 40, 24
+SAMPLE, SAMPLE_TRIALS = 30, 24
 
 SPEC = """
 version: 1
