@@ -8,6 +8,7 @@ from functools import cache
 
 from orchestrator.cluster.failure_log import EXCEPTION, NEAR, FailureLog, Line, Span
 from orchestrator.cluster.failure_table import Level
+from orchestrator.cluster.failure_table.chinese import in_english
 from orchestrator.cluster.failure_table.context import (
     ALIVE,
     BUILDING,
@@ -20,7 +21,6 @@ from orchestrator.cluster.failure_table.context import (
 )
 from orchestrator.cluster.failure_table.frames import FRAMES
 from orchestrator.cluster.failure_table.hints import HINTS
-from orchestrator.cluster.failure_table.vocabulary import in_english
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python3\.\d+/|^<frozen ")
 """Paths of what is neither vLLM nor the user's: installed packages and Python's own modules."""

@@ -46,7 +46,7 @@ GUISES: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "another warning of Python": ("none", ["/x/moon.py:6: UserWarning: Not enough moon, out of memory soon"], {}),
     "a full disk with torch in the path": (
         "disk_full",
-        ["OSError: [Errno 28] No space left on device: '/root/.cache/vllm/torch_compile_cache/1'"],
+        ["OSError: [Errno 28] No space left on device: '/home/ann/.cache/vllm/torch_compile_cache/1'"],
         {},
     ),
     "the GPU's memory in torch's newest exception": (
